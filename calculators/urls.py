@@ -1,0 +1,6 @@
+"""Addresses of the calculators pages."""
+
+from django.urls import URLPattern
+
+app_name = "calculators"
+urlpatterns: list[URLPattern] = []

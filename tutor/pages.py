@@ -1,0 +1,11 @@
+"""Addresses of the pages that belong to no other app: home and accounts."""
+
+from django.urls import path
+
+from tutor import views
+
+app_name = "tutor"
+urlpatterns = [
+    path("", views.home, name="home"),
+    path("sign-in", views.sign_in, name="sign-in"),
+]

@@ -1,0 +1,145 @@
+"""Every setting of the site. What differs between laptop and class comes from the environment (docs/deploy.md)."""
+
+import os
+from pathlib import Path
+
+import dj_database_url
+from csp.constants import NONCE, NONE, SELF
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+# Everything that is written while the site runs: databases, secrets, collected static files.
+HOME = Path(os.environ.get("SIXFOLD_HOME", BASE_DIR / "var"))
+
+
+def _secret_key() -> str:
+    """The key in the environment, or one made on first use and kept beside the databases."""
+    if key := os.environ.get("SIXFOLD_SECRET_KEY"):
+        return key
+    from django.core.management.utils import get_random_secret_key
+
+    HOME.mkdir(parents=True, exist_ok=True)
+    path = HOME / "secret-key"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(descriptor, "w") as file:
+        file.write(key := get_random_secret_key())
+    return key
+
+
+SECRET_KEY = _secret_key()
+DEBUG = os.environ.get("SIXFOLD_DEBUG", "") == "1"
+ALLOWED_HOSTS = os.environ.get("SIXFOLD_HOSTS", "127.0.0.1 localhost [::1]").split()
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "template_partials.apps.SimpleAppConfig",
+    "tutor",
+    "tutor.lessons",
+    "quizzes",
+    "calculators",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "tutor.urls"
+WSGI_APPLICATION = "tutor.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "OPTIONS": {
+            # template_partials wraps this loader itself when it is listed in full.
+            "loaders": [
+                (
+                    "template_partials.loader.Loader",
+                    [
+                        (
+                            "django.template.loaders.cached.Loader",
+                            [
+                                "django.template.loaders.filesystem.Loader",
+                                "django.template.loaders.app_directories.Loader",
+                            ],
+                        )
+                    ],
+                )
+            ],
+            "builtins": ["template_partials.templatetags.partials"],
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "tutor.htmx.csp_nonce",
+            ],
+        },
+    }
+]
+
+DATABASES = {
+    "default": dj_database_url.parse(
+        os.environ.get("DATABASE_URL", f"sqlite:///{HOME / 'tutor.sqlite3'}"), conn_max_age=60
+    )
+}
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    # WAL with IMMEDIATE loses no update and never meets "database is locked" at lock upgrade;
+    # the DEFERRED default failed 298 of 450 concurrent updates when we tried it.
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=20000;",
+    }
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# The run ledger is SQLAlchemy's (calculators/lab/store.py); Django only passes its address on.
+LEDGER_URL = os.environ.get("SIXFOLD_LEDGER_URL", f"sqlite:///{HOME / 'runs.sqlite3'}")
+
+USE_TZ = True
+TIME_ZONE = os.environ.get("SIXFOLD_TIME_ZONE", "UTC")
+LANGUAGE_CODE = "en"
+LOGIN_URL = "tutor:sign-in"
+LOGIN_REDIRECT_URL = "tutor:home"
+
+STATIC_URL = "static/"
+STATIC_ROOT = HOME / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF, NONCE],
+        "img-src": [SELF, "data:", "blob:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "base-uri": [NONE],
+    }
+}
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
