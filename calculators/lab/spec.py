@@ -1,0 +1,415 @@
+"""What a person asks the lab to run: TOML or a form in, one frozen spec out."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+EXPERIMENTS = Path(__file__).parent / "experiments"
+
+MAX_RANKS = 16
+MAX_MODEL_BYTES = 4 * 2**30
+
+
+class Job(StrEnum):
+    """The family that a run splits its model by."""
+
+    TENSOR = "tensor"
+    PIPELINE = "pipeline"
+
+
+class Phase(StrEnum):
+    """What one measured step is: a token decoded, or an optimizer's step of training."""
+
+    DECODE = "decode"
+    TRAINING = "training"
+
+
+class Schedule(StrEnum):
+    """The order in which a pipeline's stages work through micro-batches in training."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+
+
+class Qkv(StrEnum):
+    """Whether attention's three input projections are one matrix or three."""
+
+    FUSED = "fused"
+    SEPARATE = "separate"
+
+
+class Dtype(StrEnum):
+    """The type of weights and activations."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+    @property
+    def bytes_per_element(self) -> int:
+        return 4 if self is Dtype.FLOAT32 else 2
+
+
+class Device(StrEnum):
+    """Where ranks compute; `auto` takes CUDA GPUs where there are any."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with a spec: the field, and the sentence for whoever wrote it."""
+
+    field: str
+    message: str
+
+
+class SpecError(ValueError):
+    """A spec that cannot be run; `problems` names every field that is wrong, not only the first."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problem.message for problem in problems))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One run: a stack of transformer layers, how it is split, and how often it is measured.
+
+    Sizes are elements, `batch` is sequences, `tokens` the length of each training sequence (a decode
+    step has one token in flight for each sequence). Training a pipeline cuts `batch` into `microbatches`.
+    """
+
+    job: Job
+    phase: Phase = Phase.DECODE
+    ranks: int = 2
+    layers: int = 8
+    hidden_size: int = 256
+    attention_heads: int = 8
+    ffn_width: int = 512
+    vocab_size: int = 512
+    batch: int = 8
+    tokens: int = 64
+    microbatches: int = 1
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    qkv: Qkv = Qkv.FUSED
+    dtype: Dtype = Dtype.FLOAT32
+    device: Device = Device.AUTO
+    steps: int = 64
+    warmup_steps: int = 3
+    seed: int = 0
+    time_limit_seconds: float = 120.0
+    note: str = field(default="", compare=False)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """The spec that `given` describes; a table named `model` may group the sizes.
+
+        Values may be of the right type (TOML) or their text (a form). Raises `SpecError` with every problem.
+        """
+        flat, problems = _flatten(given)
+        values: dict[str, Any] = {}
+        for name, value in flat.items():
+            try:
+                values[name] = _READERS[name](name, value)
+            except _Unreadable as error:
+                problems.append(Problem(name, str(error)))
+        if "job" not in flat:
+            jobs = " or ".join(f"“{job}”" for job in Job)
+            problems.append(Problem("job", f"job is missing. Say which family to run: {jobs}."))
+        if not problems:
+            problems = _contradictions(spec := cls(**values))
+        if problems:
+            raise SpecError(problems)
+        return spec
+
+    @classmethod
+    def from_toml(cls, text: str, *, source: str = "the spec") -> Self:
+        """The spec in a TOML text; `source` names it in a syntax error."""
+        try:
+            return cls.parse(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise SpecError([Problem("", f"{source} is not valid TOML: {error}.")]) from error
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The spec in a TOML file."""
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise SpecError([Problem("", f"{path} cannot be read: {error.strerror}.")]) from error
+        try:
+            text = raw.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            message = f"{path} is not UTF-8: byte {error.start} is 0x{raw[error.start]:02x}. Save it as UTF-8."
+            raise SpecError([Problem("", message)]) from error
+        return cls.from_toml(text, source=str(path))
+
+    @property
+    def is_training(self) -> bool:
+        return self.phase is Phase.TRAINING
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.attention_heads
+
+    @property
+    def tokens_in_flight(self) -> int:
+        """Tokens of one sequence that a step works on: one in decode, all of them in training."""
+        return self.tokens if self.is_training else 1
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of the hidden state that one call moves: a pipeline in training moves a micro-batch's."""
+        sequences = self.batch // self.microbatches
+        return sequences * self.tokens_in_flight * self.hidden_size * self.dtype.bytes_per_element
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the whole, unsharded model: attention 4·h², feed-forward 2·h·f, two norms, embedding, head."""
+        h = self.hidden_size
+        return self.layers * (4 * h * h + 2 * h * self.ffn_width + 2 * h) + 2 * self.vocab_size * h + h
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON and forms want them; `Spec.parse` reads them back."""
+        return {name: getattr(value, "value", value) for name, value in asdict(self).items()}
+
+    def to_toml(self) -> str:
+        """The same spec as a file that a person can edit."""
+        lines = [f"{name} = {_toml(value)}" for name, value in self.to_dict().items() if name not in _MODEL]
+        lines += ["", "[model]"]
+        lines += [f"{name} = {_toml(value)}" for name, value in self.to_dict().items() if name in _MODEL]
+        return "\n".join(lines) + "\n"
+
+
+def experiment(name: str) -> Spec:
+    """The spec that ships under this name (`experiments/NAME.toml`); `SpecError` names those there are."""
+    if name not in experiment_names():
+        known = ", ".join(experiment_names())
+        message = f"There is no experiment “{name}”. Those that ship are {known}."
+        raise SpecError([Problem("experiment", message)])
+    return Spec.load(EXPERIMENTS / f"{name}.toml")
+
+
+def experiment_names() -> list[str]:
+    """Names of the specs that ship with the lab."""
+    return sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
+
+
+_MODEL = ("layers", "hidden_size", "attention_heads", "ffn_width", "vocab_size")
+
+# Smallest and largest value of each whole number, and what it counts.
+_RANGES = {
+    "ranks": (2, MAX_RANKS, "ranks"),
+    "layers": (1, 256, "layers"),
+    "hidden_size": (8, 16_384, "elements"),
+    "attention_heads": (1, 256, "heads"),
+    "ffn_width": (8, 65_536, "elements"),
+    "vocab_size": (8, 262_144, "tokens"),
+    "batch": (1, 4_096, "sequences"),
+    "tokens": (1, 16_384, "tokens"),
+    "microbatches": (1, 256, "micro-batches"),
+    "steps": (10, 10_000, "measured steps"),
+    "warmup_steps": (1, 1_000, "warm-up steps"),
+    "seed": (0, 2**31 - 1, ""),
+}
+
+
+class _Unreadable(ValueError):
+    """A value that is not of its field's kind; the text is the sentence to show."""
+
+
+def _flatten(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    """The values by field name, and a problem for each key that no field has."""
+    flat: dict[str, Any] = {}
+    problems: list[Problem] = []
+    known = set(_READERS)
+    for name, value in given.items():
+        if name == "model" and isinstance(value, Mapping):
+            for inner, size in value.items():
+                if inner in _MODEL:
+                    flat[inner] = size
+                else:
+                    sizes = ", ".join(_MODEL)
+                    text = f"The key “{inner}” in [model] is unknown. The sizes of a model are {sizes}."
+                    problems.append(Problem(inner, text))
+        elif name in known:
+            flat[name] = value
+        else:
+            text = f"The key “{name}” is unknown. A spec may hold {', '.join(sorted(known))} and a table [model]."
+            problems.append(Problem(name, text))
+    return flat, problems
+
+
+def _whole_number(name: str, value: Any) -> int:
+    low, high, unit = _RANGES[name]
+    number = _plain_int(value)
+    counted = f" {unit}" if unit else ""
+    if number is None:
+        raise _Unreadable(f"{name} is “{value}”, but it must be a whole number from {low} to {high:,}{counted}.")
+    if number < low:
+        raise _Unreadable(f"{name} is {number:,}, but the least that works is {low:,}{counted}.")
+    if number > high:
+        raise _Unreadable(f"{name} is {number:,}, but this lab stops at {high:,}{counted}.")
+    return number
+
+
+def _plain_int(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        text = value.strip()
+        if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) <= 20:
+            return int(text)
+    return None
+
+
+def _choice(kind: type[StrEnum]) -> Any:
+    def read(name: str, value: Any) -> StrEnum:
+        try:
+            return kind(value)
+        except ValueError:
+            choices = ", ".join(f"“{choice}”" for choice in kind)
+            raise _Unreadable(f"{name} is “{value}”, but it must be one of {choices}.") from None
+
+    return read
+
+
+def _seconds(name: str, value: Any) -> float:
+    try:
+        number = float("nan") if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not 1 <= number <= 3_600:
+        raise _Unreadable(f"{name} is “{value}”, but it must be from 1 to 3,600 seconds.")
+    return number
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 500 or not value.isprintable():
+        raise _Unreadable(f"{name} must be one line of text, 500 characters at most.")
+    return value
+
+
+_READERS: dict[str, Any] = {
+    "job": _choice(Job),
+    "phase": _choice(Phase),
+    "schedule": _choice(Schedule),
+    "qkv": _choice(Qkv),
+    "dtype": _choice(Dtype),
+    "device": _choice(Device),
+    "time_limit_seconds": _seconds,
+    "note": _text,
+    **dict.fromkeys(_RANGES, _whole_number),
+}
+
+
+def _contradictions(spec: Spec) -> list[Problem]:
+    """What is wrong between fields that are each fine alone."""
+    problems: list[Problem] = []
+
+    def refuse(name: str, message: str) -> None:
+        problems.append(Problem(name, message))
+
+    def must_divide(name: str, total: int, parts: int, what: str, why: str) -> None:
+        if total % parts:
+            below, above = total // parts * parts, (total // parts + 1) * parts
+            values = f"{below} or {above}" if below else f"{above}"
+            refuse(name, f"{what} {why} Take {values}, or another number of {_PARTS[name]}.")
+
+    must_divide(
+        "hidden_size",
+        spec.hidden_size,
+        spec.attention_heads,
+        f"hidden_size is {spec.hidden_size}, which {spec.attention_heads} attention heads do not divide evenly.",
+        "Every head needs the same whole number of elements.",
+    )
+    if spec.job is Job.TENSOR:
+        must_divide(
+            "attention_heads",
+            spec.attention_heads,
+            spec.ranks,
+            f"{spec.attention_heads} attention heads cannot be cut into {spec.ranks} equal slices.",
+            "Tensor parallelism gives every rank whole heads (rule R1).",
+        )
+        must_divide(
+            "ffn_width",
+            spec.ffn_width,
+            spec.ranks,
+            f"A feed-forward width of {spec.ffn_width} cannot be cut into {spec.ranks} equal slices.",
+            "Tensor parallelism gives every rank the same number of columns.",
+        )
+        if spec.microbatches != 1:
+            refuse(
+                "microbatches",
+                f"microbatches is {spec.microbatches}, but a tensor-parallel step takes the batch whole. "
+                "Leave it at 1, or run the pipeline job.",
+            )
+    if spec.job is Job.PIPELINE:
+        must_divide(
+            "layers",
+            spec.layers,
+            spec.ranks,
+            f"{spec.layers} layers cannot be dealt to {spec.ranks} stages evenly.",
+            "Each rank is one stage of the same number of layers here (rule R4).",
+        )
+        if spec.is_training:
+            must_divide(
+                "batch",
+                spec.batch,
+                spec.microbatches,
+                f"A batch of {spec.batch} sequences cannot be cut into {spec.microbatches} equal micro-batches.",
+                "Every micro-batch holds the same number of sequences.",
+            )
+            if spec.schedule is Schedule.ONE_F_ONE_B and spec.microbatches < spec.ranks:
+                refuse(
+                    "microbatches",
+                    f"microbatches is {spec.microbatches}, but the 1F1B schedule needs at least one for each of "
+                    f"the {spec.ranks} stages. Take {spec.ranks} or more, or the GPipe schedule.",
+                )
+        elif spec.microbatches != 1:
+            refuse(
+                "microbatches",
+                f"microbatches is {spec.microbatches}, but a decode step passes one token of the whole batch. "
+                "Leave it at 1.",
+            )
+    size = spec.parameters * spec.dtype.bytes_per_element * (3 if spec.is_training else 2)
+    if size > MAX_MODEL_BYTES:
+        # Twice: the unsharded model is built too, to prove that the split computes the same.
+        refuse(
+            "hidden_size",
+            f"This model has {spec.parameters:,} parameters and would need about {size / 2**30:.1f} GiB with the "
+            f"unsharded copy it is checked against; the lab stops at {MAX_MODEL_BYTES // 2**30} GiB. "
+            "Traffic follows batch × hidden_size × layers: a narrower model with a larger batch moves the same bytes.",
+        )
+    call = spec.activation_bytes
+    if not problems and call > 256 * 2**20:
+        refuse(
+            "batch",
+            f"One call would move {call / 2**20:,.0f} MiB; the lab stops at 256 MiB. "
+            "Take fewer sequences, fewer tokens or more micro-batches.",
+        )
+    return problems
+
+
+_PARTS = {
+    "hidden_size": "heads",
+    "attention_heads": "ranks",
+    "ffn_width": "ranks",
+    "layers": "ranks",
+    "batch": "micro-batches",
+}
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return repr(value)
+
+
+assert set(_READERS) == {f.name for f in fields(Spec)}, "every field of a spec has its reader"
