@@ -5,7 +5,7 @@ import tempfile
 
 os.environ.setdefault("SIXFOLD_HOME", tempfile.mkdtemp(prefix="sixfold-test-"))
 
-from tutor.settings import *  # noqa: E402, F403
+from tutor.settings import *  # noqa: F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"  # noqa: F405

@@ -1,34 +1,40 @@
-"""Every setting of the site. What differs between laptop and class comes from the environment (docs/deploy.md)."""
+"""Every setting of the site. What differs from laptop to class is in the environment (docs/deploy.md)."""
 
+import contextlib
 import os
+import secrets
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import dj_database_url
 from csp.constants import NONCE, NONE, SELF
+from django.core.management.utils import get_random_secret_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # Everything that is written while the site runs: databases, secrets, collected static files.
 HOME = Path(os.environ.get("SIXFOLD_HOME", BASE_DIR / "var"))
 
 
-def _secret_key() -> str:
-    """The key in the environment, or one made on first use and kept beside the databases."""
-    if key := os.environ.get("SIXFOLD_SECRET_KEY"):
-        return key
-    from django.core.management.utils import get_random_secret_key
-
+def _kept_secret(name: str, make: Callable[[], str]) -> str:
+    """The secret kept in the file `name` beside the databases; made on first use, by one process only."""
     HOME.mkdir(parents=True, exist_ok=True)
-    path = HOME / "secret-key"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with os.fdopen(descriptor, "w") as file:
-        file.write(key := get_random_secret_key())
-    return key
+    path = HOME / name
+    if not path.exists():
+        # Written whole under another name and then linked: a second process sees all of it or nothing.
+        with tempfile.NamedTemporaryFile("w", dir=HOME, prefix=f".{name}-") as file:  # made with mode 0600
+            file.write(make())
+            file.flush()
+            with contextlib.suppress(FileExistsError):
+                os.link(file.name, path)
+    return path.read_text().strip()
 
 
-SECRET_KEY = _secret_key()
+SECRET_KEY = os.environ.get("SIXFOLD_SECRET_KEY") or _kept_secret("secret-key", get_random_secret_key)
+# Whoever opens /enter?token=… with this is the owner; `manage.py start` prints that address.
+ENTRY_TOKEN = os.environ.get("SIXFOLD_ENTRY_TOKEN") or _kept_secret(
+    "entry-token", lambda: secrets.token_urlsafe(24)
+)
 DEBUG = os.environ.get("SIXFOLD_DEBUG", "") == "1"
 ALLOWED_HOSTS = os.environ.get("SIXFOLD_HOSTS", "127.0.0.1 localhost [::1]").split()
 
@@ -88,6 +94,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "tutor.htmx.csp_nonce",
+                "tutor.navigation.surroundings",
             ],
         },
     }

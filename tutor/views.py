@@ -1,9 +1,19 @@
-"""Home and sign-in."""
+"""Home, the ways in and out, and the choice of colours."""
 
-from django.http import HttpResponse
-from django.views.decorators.http import require_GET
+from django.contrib import auth
+from django.contrib.auth.forms import AuthenticationForm
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from tutor.accounts import owner_for, safe_next
 from tutor.htmx import HtmxHttpRequest, render_page
+from tutor.navigation import THEME_COOKIE, THEMES
+
+YEAR_SECONDS = 365 * 24 * 3600
 
 
 @require_GET
@@ -11,6 +21,44 @@ def home(request: HtmxHttpRequest) -> HttpResponse:
     return render_page(request, "tutor/home.html")
 
 
+@never_cache
 @require_GET
+def enter(request: HtmxHttpRequest) -> HttpResponse:
+    """Signs the owner in by the printed link."""
+    owner = owner_for(request.GET.get("token", ""))
+    if owner is None:
+        return render_page(request, "tutor/wrong_token.html", status=403)
+    auth.login(request, owner, backend="django.contrib.auth.backends.ModelBackend")
+    return redirect("tutor:home")
+
+
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HtmxHttpRequest) -> HttpResponse:
-    return render_page(request, "tutor/sign_in.html")
+    destination = safe_next(
+        request, request.POST.get("next") or request.GET.get("next"), reverse("tutor:home")
+    )
+    form = AuthenticationForm(request, data=request.POST or None)
+    if form.is_valid():
+        auth.login(request, form.get_user())
+        return HttpResponseRedirect(destination)
+    return render_page(request, "tutor/sign_in.html", {"form": form, "next": destination})
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    auth.logout(request)
+    return redirect("tutor:home")
+
+
+@require_POST
+def theme(request: HttpRequest) -> HttpResponse:
+    """Remembers light or dark for a year, or forgets it."""
+    response = HttpResponseRedirect(safe_next(request, request.POST.get("next"), reverse("tutor:home")))
+    wanted = request.POST.get("theme", "")
+    if wanted and wanted in dict(THEMES):
+        response.set_cookie(THEME_COOKIE, wanted, max_age=YEAR_SECONDS, samesite="Lax", httponly=True)
+    else:
+        response.delete_cookie(THEME_COOKIE, samesite="Lax")
+    return response

@@ -1,0 +1,32 @@
+"""Who may come in: the owner by the link that `make run` prints, anyone else by name and password."""
+
+import secrets
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser
+from django.http import HttpRequest
+from django.utils.http import url_has_allowed_host_and_scheme
+
+OWNER = "owner"
+
+
+def owner_for(token: str) -> AbstractBaseUser | None:
+    """The owner, made on first use, if `token` is the one that `make run` printed."""
+    if not secrets.compare_digest(token.encode(), settings.ENTRY_TOKEN.encode()):
+        return None
+    owner, is_new = get_user_model().objects.get_or_create(
+        username=OWNER, defaults={"is_staff": True, "is_superuser": True}
+    )
+    if is_new:
+        owner.set_unusable_password()
+        owner.save(update_fields=["password"])
+    return owner
+
+
+def safe_next(request: HttpRequest, wanted: str | None, default: str) -> str:
+    """`wanted` if it is an address of this site, else `default`."""
+    is_ours = wanted and url_has_allowed_host_and_scheme(
+        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return wanted if wanted and is_ours else default
