@@ -124,7 +124,7 @@ def transfer_seconds(
 ) -> Floats:
     """Seconds for a transfer: rounds × latency + bytes ÷ one-direction bandwidth (the α–β model).
 
-    A small message is all latency, a large one all bandwidth; both weigh the same at rounds × latency × bandwidth
+    A small message is all latency, a large one all bandwidth. Both weigh the same at rounds × latency × speed
     bytes.
 
     >>> transfer_seconds(1_000_000, 1, bytes_per_second=1e9, latency_seconds=50e-6).item()

@@ -2,8 +2,8 @@
 
 Every gloo message is 48 bytes of notification and 48 bytes of preamble before the payload, and 48 bytes back
 from the receiver when it is ready (gloo/transport/tcp/pair.h). The receiver answers whether it came first or
-second, so the count does not depend on timing. The algorithms are those of gloo as torch 2.13 calls it; a test
-reads the kernel's counters of real ranks and finds these matrices.
+second, so the count does not depend on timing. The algorithms are those of gloo as torch 2.13 calls it; a
+test reads the kernel's counters of real ranks and finds these matrices.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PairBytes:
     def __add__(self, other: PairBytes) -> PairBytes:
         if self.ranks != other.ranks:
             raise ValueError(
-                f"The bytes of {self.ranks} ranks and of {other.ranks} do not add up. Place both in one world."
+                f"The bytes of {self.ranks} ranks and of {other.ranks} do not add up. Use one world for both."
             )
         return PairBytes(payload=self.payload + other.payload, framing=self.framing + other.framing)
 
@@ -94,8 +94,8 @@ def all_reduce(payload_bytes: int, ranks: int, *, bytes_per_element: int) -> Pai
     """A ring all-reduce of a tensor of `payload_bytes` [bytes] on every rank (gloo/allreduce.cc, ring).
 
     The tensor is cut into at least two segments per rank, of at most 1 MiB. Each rank passes segments to the
-    rank before it, first to reduce and then to gather. Where the tensor does not divide evenly the last segments
-    are short or empty: an empty one is not sent at all, so the ranks' totals differ a little.
+    rank before it, first to reduce and then to gather. Where the tensor does not divide evenly the last ones
+    are short or empty, and an empty one is not sent at all, so the ranks' totals differ a little.
 
     >>> pairs = all_reduce(8_192, 4, bytes_per_element=4)
     >>> pairs.payload[1].tolist(), pairs.framing[1].tolist()
