@@ -190,7 +190,7 @@ def all_to_all(send_buffer_bytes: int, ranks: int) -> PairBytes:
         below, above = size // n * n, _round_up(size, n)
         raise ValueError(
             f"send_buffer_bytes is {size}, which {n} ranks cannot share equally. "
-            f"Nearest that works: {below} or {above}."
+            f"Nearest that work: {below} or {above}."
         )
     result = no_bytes(n)
     for sender in range(n):
