@@ -182,7 +182,9 @@ def chosen_gpus(gpus: dict[str, Gpu], visible: str | None) -> tuple[Gpu, ...]:
         return tuple(gpus.values())
     shown: list[Gpu] = []
     for word in map(str.strip, visible.split(",")):
-        fits = [gpu for uuid, gpu in gpus.items() if word == str(gpu.index) or (word and uuid.startswith(word))]
+        fits = [
+            gpu for uuid, gpu in gpus.items() if word == str(gpu.index) or (word and uuid.startswith(word))
+        ]
         if len(fits) != 1 or fits[0] in shown:
             break
         shown.append(fits[0])

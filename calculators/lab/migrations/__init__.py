@@ -1,0 +1,1 @@
+"""Alembic's revisions of the run ledger; `calculators.lab.store.migrate` runs them."""
