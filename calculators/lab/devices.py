@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from calculators.lab.spec import Device, Problem, Spec, SpecError
 
@@ -113,8 +113,8 @@ def place(spec: Spec, devices: Devices) -> Placement:
         return Placement(device="cuda", backend="nccl")
     gpus = "1 GPU" if len(devices.gpus) == 1 else f"{len(devices.gpus)} GPUs"
     note = (
-        f"{spec.ranks} ranks share {gpus}, and NCCL refuses two ranks on one: they compute on the GPU, but every "
-        "communicated tensor is staged through host memory and sent by gloo."
+        f"{spec.ranks} ranks share {gpus}, and NCCL refuses two ranks on one: they compute on the GPU, "
+        "but every communicated tensor is staged through host memory and sent by gloo."
     )
     return Placement(device="cuda", backend="gloo", staged=True, note=note)
 
@@ -140,7 +140,7 @@ def _installed_torch() -> Torch | None:
 
 
 def _visible_gpus(visible: str | None) -> tuple[tuple[Gpu, ...], str, str]:
-    """The GPUs that CUDA would show for this value of CUDA_VISIBLE_DEVICES; the driver; why there are none."""
+    """The GPUs that CUDA shows for this CUDA_VISIBLE_DEVICES; the driver's version; why there are none."""
     try:
         import pynvml
     except ImportError:
@@ -182,9 +182,8 @@ def chosen_gpus(gpus: dict[str, Gpu], visible: str | None) -> tuple[Gpu, ...]:
         return tuple(gpus.values())
     shown: list[Gpu] = []
     for word in map(str.strip, visible.split(",")):
-        fits = [
-            gpu for uuid, gpu in gpus.items() if word == str(gpu.index) or (word and uuid.startswith(word))
-        ]
+        named = [gpu for uuid, gpu in gpus.items() if word and uuid.startswith(word)]
+        fits = named or [gpu for gpu in gpus.values() if word == str(gpu.index)]
         if len(fits) != 1 or fits[0] in shown:
             break
         shown.append(fits[0])

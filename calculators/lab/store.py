@@ -187,8 +187,8 @@ def default_url() -> str:
 def open_ledger(url: str) -> Sessions:
     """Sessions on the ledger at `url`, for the life of the process: keep what you get.
 
-    Any database URL of SQLAlchemy's, or `postgres://` as Django spells it. Its tables must be there (`migrate`).
-    Raises `LedgerError` for an address that names no database.
+    Any database URL of SQLAlchemy's, or `postgres://` as Django spells it. Its tables must be there
+    (`migrate`). Raises `LedgerError` for an address that names no database.
     """
     return Sessions(bind=_engine(url), expire_on_commit=False)
 
@@ -243,7 +243,7 @@ def anything_queued(session: Session) -> bool:
 
 
 def claim(session: Session, *, owner: str, now: datetime, run_id: int | None = None) -> Run | None:
-    """The longest-waiting run (or the one named), now `owner`'s for one lease; None when there is none to have.
+    """The longest-waiting run (or the one named), now `owner`'s for one lease; None: nothing to have.
 
     Two claimers never get the same run: the change is made only while the row still says “queued”.
     """
@@ -269,7 +269,7 @@ def claim(session: Session, *, owner: str, now: datetime, run_id: int | None = N
 
 
 def heartbeat(session: Session, run_id: int, *, owner: str, now: datetime) -> bool:
-    """Renew the lease; False when the run is to be cancelled or is no longer `owner`'s: stop working on it."""
+    """Renew the lease; False when the run is to be cancelled or no longer `owner`'s: stop working on it."""
     return _change(
         session, *_held(run_id, owner), RunRow.cancel_requested.is_(False), lease_until=now + LEASE
     )
@@ -728,8 +728,9 @@ def _engine(url: str, *, make_folder: bool = False) -> Engine:
         return create_engine(address, pool_pre_ping=True)
     except ArgumentError as error:
         if isinstance(error, NoSuchModuleError):
+            kind = address.drivername
             raise LedgerError(
-                f"The ledger address “{url}” names a kind of database that is not known."
+                f"The ledger address begins with “{kind}”, a database not known here."
             ) from error
         raise LedgerError(
             f"The ledger address “{url}” is not a database URL. Write sqlite:///FILE or "
