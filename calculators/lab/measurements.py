@@ -86,7 +86,9 @@ class Verified:
 
     def __str__(self) -> str:
         said = "equals" if self.holds else "DIFFERS FROM"
-        return f"sharded {said} unsharded: largest difference {self.worst:.3g}, tolerance {self.tolerance:.3g}"
+        return (
+            f"sharded {said} unsharded: largest difference {self.worst:.3g}, tolerance {self.tolerance:.3g}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

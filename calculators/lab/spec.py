@@ -144,7 +144,9 @@ class Spec:
         try:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            message = f"{path} is not UTF-8: byte {error.start} is 0x{raw[error.start]:02x}. Save it as UTF-8."
+            message = (
+                f"{path} is not UTF-8: byte {error.start} is 0x{raw[error.start]:02x}. Save it as UTF-8."
+            )
             raise SpecError([Problem("", message)]) from error
         return cls.from_toml(text, source=str(path))
 
@@ -249,7 +251,9 @@ def _whole_number(name: str, value: Any) -> int:
     number = _plain_int(value)
     counted = f" {unit}" if unit else ""
     if number is None:
-        raise _Unreadable(f"{name} is “{value}”, but it must be a whole number from {low} to {high:,}{counted}.")
+        raise _Unreadable(
+            f"{name} is “{value}”, but it must be a whole number from {low} to {high:,}{counted}."
+        )
     if number < low:
         raise _Unreadable(f"{name} is {number:,}, but the least that works is {low:,}{counted}.")
     if number > high:

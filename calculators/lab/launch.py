@@ -1,0 +1,216 @@
+"""Starts the ranks of a plan on this machine, from a fork server that has torch imported already.
+
+A plan in, a stream of events out. Ranks live exactly as long as the stream is read: when it ends, when it is closed,
+when one of them fails, when time is up or when this process dies, none is left.
+"""
+
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from types import TracebackType
+from typing import Self
+
+from calculators.lab.lifeline import die_with_parent
+from calculators.lab.measurements import Event, Failed, Progress
+from calculators.lab.plan import Plan
+
+TICK_SECONDS = 0.1
+"""At least this often the stream yields, an event or None."""
+_BLAME_SECONDS = 0.3
+"""After the first sign of failure, how long to listen for the rank that failed first."""
+
+
+class LocalLauncher:
+    """Runs plans on this machine. Warm it up once; a context manager closes it."""
+
+    def __init__(self) -> None:
+        self._context: ForkServerContext = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["calculators.lab.ranks"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def warm_up(self) -> None:
+        """Start the fork server and wait until a process forked from it has answered."""
+        process = self._context.Process(target=_nothing, args=(os.getpid(),))
+        process.start()
+        process.join()
+
+    def close(self) -> None:
+        """Nothing to release between runs: the fork server ends with this process."""
+
+    def run(self, plan: Plan) -> Iterator[Event | None]:
+        """Start the ranks and yield what they say, in the order it came; None when nothing came for a tick.
+
+        A `Failed` is the last event of a run that did not end well: the rank that failed first, or no rank
+        when the time limit ended it.
+        """
+        deadline = time.monotonic() + plan.spec.time_limit_seconds
+        with _Ranks(self._context, plan) as ranks:
+            while ranks.are_talking:
+                events = ranks.listen(TICK_SECONDS)
+                yield from events
+                if ranks.first_failure is not None:
+                    yield ranks.blame()
+                    return
+                if time.monotonic() > deadline:
+                    yield Failed(rank=None, reason=ranks.too_slow(plan.spec.time_limit_seconds))
+                    return
+                if not events:
+                    yield None
+
+
+class _Ranks:
+    """The processes of one run and the pipes they speak through."""
+
+    def __init__(self, context: ForkServerContext, plan: Plan) -> None:
+        self._processes: dict[int, ForkServerProcess] = {}
+        self._pipes: dict[int, Connection] = {}
+        self._ends: dict[int, Connection] = {}
+        self._failures: list[tuple[float, Failed]] = []
+        self._progress: dict[int, Progress] = {}
+        self.first_failure: float | None = None
+        # Rank 0 serves the rendezvous on this socket: a port that is taken from the moment it is chosen.
+        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+            port = listener.getsockname()[1]
+            try:
+                for rank in range(plan.world_size):
+                    receiver, sender = context.Pipe(duplex=False)
+                    self._pipes[rank], self._ends[rank] = receiver, sender
+                    process = context.Process(
+                        target=_rank_process,
+                        args=(plan, rank, port, listener if rank == 0 else None, sender),
+                        name=f"rank-{rank}",
+                        daemon=True,
+                    )
+                    process.start()
+                    self._processes[rank] = process
+                    sender.close()
+            except BaseException:
+                self.kill()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def are_talking(self) -> bool:
+        return bool(self._pipes)
+
+    def listen(self, seconds: float) -> list[Event]:
+        """What the ranks said within `seconds`; returns as soon as there is something."""
+        by_pipe = {pipe: rank for rank, pipe in self._pipes.items()}
+        events: list[Event] = []
+        for pipe in wait(list(by_pipe), seconds):
+            assert isinstance(pipe, Connection)
+            self._drain(by_pipe[pipe], pipe, events)
+        return events
+
+    def blame(self) -> Failed:
+        """The rank that failed first; the others only lost their peer.
+
+        A rank that vanished without a word was killed, and is the cause whenever there is one.
+        """
+        patience = (self.first_failure or 0.0) + _BLAME_SECONDS
+        while self._pipes and (left := patience - time.monotonic()) > 0:
+            self.listen(left)
+        self._failures.sort(key=lambda failure: (bool(failure[1].traceback), failure[0]))
+        return self._failures[0][1]
+
+    def too_slow(self, limit: float) -> str:
+        """The sentence for a run that its time limit ended, with where each rank was."""
+        where = ", ".join(
+            f"rank {rank} at “{at.part}” {at.done} of {at.total}"
+            for rank, at in sorted(self._progress.items())
+        )
+        return f"The time limit of {limit:g} s ended the run: {where or 'no rank had begun'}."
+
+    def kill(self) -> None:
+        """End every rank now, and wait until it is gone."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.join()
+        for pipe in (*self._pipes.values(), *self._ends.values()):
+            pipe.close()
+
+    def _drain(self, rank: int, pipe: Connection, events: list[Event]) -> None:
+        """Everything that waits in a rank's pipe; at its end, how the rank ended."""
+        try:
+            while pipe.poll():
+                at, event = pipe.recv()
+                if isinstance(event, Failed):
+                    self._fail(at, event)
+                    continue
+                if isinstance(event, Progress):
+                    self._progress[rank] = event
+                events.append(event)
+        except (EOFError, OSError):
+            del self._pipes[rank]
+            pipe.close()
+            self._bury(rank)
+
+    def _bury(self, rank: int) -> None:
+        process = self._processes[rank]
+        process.join()
+        code = process.exitcode
+        if code and not any(failed.rank == rank for _, failed in self._failures):
+            self._fail(time.monotonic(), Failed(rank=rank, reason=_how_it_ended(code)))
+
+    def _fail(self, at: float, failed: Failed) -> None:
+        self._failures.append((at, failed))
+        self.first_failure = self.first_failure or time.monotonic()
+
+
+def _how_it_ended(code: int) -> str:
+    if code < 0:
+        return f"The process was killed by {signal.Signals(-code).name}."
+    return f"The process ended with exit code {code} and said nothing."
+
+
+def _nothing(parent: int) -> None:
+    """What a process does that only shows the fork server is there."""
+
+
+def _rank_process(plan: Plan, rank: int, port: int, listener: socket.socket | None, pipe: Connection) -> None:
+    """The life of a rank's process: rendezvous, run, and a last word if it fails."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to answer
+    import torch.distributed as dist
+
+    from calculators.lab import ranks
+
+    try:
+        store = dist.TCPStore(
+            "127.0.0.1",
+            port,
+            plan.world_size,
+            is_master=listener is not None,
+            timeout=timedelta(seconds=plan.spec.time_limit_seconds),
+            wait_for_workers=False,
+            **({} if listener is None else {"master_listen_fd": listener.detach()}),
+        )
+        ranks.run_rank(plan, rank=rank, store=store, say=lambda event: pipe.send((time.monotonic(), event)))
+    except BaseException:
+        # The clock is one for all processes of this machine, so the first failure is known by its time.
+        pipe.send((time.monotonic(), ranks.failure(rank)))
+        pipe.close()
+        os._exit(1)
+    pipe.close()
+    os._exit(0)  # what is left is interpreter shutdown, and gloo's threads do not always like it

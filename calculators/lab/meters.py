@@ -1,0 +1,179 @@
+"""Meters that read what really moved: the kernel's counters of this process's own TCP sockets.
+
+Linux keeps, for every connection, how many bytes it sent, sent again and received (`TCP_INFO`). A rank reads them on
+duplicates of its own descriptors: no root, nothing in the way of the traffic. Socket ends are joined across ranks by
+their addresses, so each byte has a sender and a receiver, and a reading only counts once both ends agree.
+"""
+
+import json
+import os
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from calculators.lab import groups
+
+STILL_SECONDS = 0.010
+"""Two readings this far apart must agree before anything counts as quiet."""
+PATIENCE_SECONDS = 5.0
+"""How long the wire may take to fall quiet."""
+
+# Offsets into struct tcp_info (linux/tcp.h), each an unsigned 64-bit number.
+_BYTES_RECEIVED, _BYTES_SENT, _BYTES_RETRANSMITTED = 128, 200, 208
+_TCP_INFO_BYTES = 216
+
+Address = tuple[str, int]
+
+
+class CannotSee(RuntimeError):
+    """A meter that cannot work here; the text says why."""
+
+
+class NeverQuiet(RuntimeError):
+    """Bytes kept moving although every rank had stopped, or the two ends of a socket disagree."""
+
+
+def why_wire_is_unseen(backend: str) -> str | None:
+    """Why the wire meter cannot see a run over `backend` here; None when it can."""
+    if sys.platform != "linux":
+        return f"the wire meter reads Linux's TCP_INFO, and this is {sys.platform}"
+    if backend != "gloo":
+        return f"{backend} moves bytes over NVLink, PCIe or shared memory, which have no TCP counters"
+    return None
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One end of an established TCP connection of this process."""
+
+    local: Address
+    remote: Address
+    end: socket.socket
+
+    def counters(self) -> tuple[int, int]:
+        """Bytes sent for the first time, and bytes received."""
+        info = self.end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        if len(info) < _TCP_INFO_BYTES:
+            raise CannotSee(
+                f"this kernel's TCP_INFO has {len(info)} bytes; {_TCP_INFO_BYTES} are needed (Linux 4.19)"
+            )
+        sent, again, received = (
+            struct.unpack_from("=Q", info, offset)[0]
+            for offset in (_BYTES_SENT, _BYTES_RETRANSMITTED, _BYTES_RECEIVED)
+        )
+        return sent - again, received
+
+
+def open_connections() -> dict[tuple[Address, Address], Connection]:
+    """Every established TCP connection of this process, by its two addresses."""
+    found: dict[tuple[Address, Address], Connection] = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            end = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue  # closed since it was listed, or not a socket that Python knows
+        try:
+            if end.family in (socket.AF_INET, socket.AF_INET6) and end.type == socket.SOCK_STREAM:
+                local, remote = _plain(end.getsockname()), _plain(end.getpeername())
+                if (local, remote) not in found:
+                    found[local, remote] = Connection(local, remote, end)
+                    continue
+        except OSError:
+            pass  # listening, or not connected
+        end.close()
+    return found
+
+
+class WireMeter:
+    """Bytes between this rank and every other, read when nothing moves.
+
+    The meter talks to its peers over a gloo group of its own, made here, whose sockets it leaves out. Make it on
+    every rank at the same point, call `attach` on every rank once the job's connections are open (after a warm-up
+    step), then `read` on every rank.
+    """
+
+    def __init__(self, store: dist.Store, *, rank: int, size: int, timeout_seconds: float) -> None:
+        self.rank, self.size = rank, size
+        self._store = dist.PrefixStore("meter", store)
+        before = open_connections()
+        self._own = groups.on_gloo(self._store, rank, size, timedelta(seconds=timeout_seconds))
+        self._own.barrier().wait()  # opens whatever a first use opens
+        self._left_out = set(open_connections()) - set(before)
+        self._peers: dict[int, list[Connection]] = {}
+
+    def attach(self) -> None:
+        """Find the connections to each peer: two ends with the same addresses, seen from both sides."""
+        mine = {ends: one for ends, one in open_connections().items() if ends not in self._left_out}
+        self._store.set(f"ends/{self.rank}", json.dumps(list(mine)))
+        owner: dict[tuple[Address, Address], int] = {}
+        for peer in range(self.size):
+            for local, remote in json.loads(self._store.get(f"ends/{peer}")):
+                owner[_plain(local), _plain(remote)] = peer
+        for (local, remote), connection in mine.items():
+            peer = owner.get((remote, local))
+            if peer is not None and peer != self.rank:
+                self._peers.setdefault(peer, []).append(connection)
+        self.barrier()
+
+    def barrier(self) -> None:
+        """Wait for every rank, over the meter's own sockets."""
+        self._own.barrier().wait()
+
+    def read(self) -> list[int]:
+        """Bytes sent so far to each peer (index), once every rank has stopped and both ends agree.
+
+        Raises `NeverQuiet` when they do not within `PATIENCE_SECONDS`.
+        """
+        self.barrier()
+        patience = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            first = self._now()
+            time.sleep(STILL_SECONDS)
+            second = self._now()
+            everywhere = self._exchange(second, still=first == second)
+            if everywhere is not None:
+                # The exchange was the barrier after the reading: nobody went on before all had read.
+                return second[0]
+            if time.monotonic() > patience:
+                raise NeverQuiet(
+                    f"rank {self.rank}: after {PATIENCE_SECONDS:.0f} s without a call the sockets still disagree; "
+                    f"sent {second[0]}, received {second[1]}"
+                )
+
+    def close(self) -> None:
+        """Let go of the duplicated descriptors."""
+        for connection in (c for ends in self._peers.values() for c in ends):
+            connection.end.close()
+
+    def _now(self) -> tuple[list[int], list[int]]:
+        """Bytes sent to and received from each peer at this moment."""
+        sent, received = [0] * self.size, [0] * self.size
+        for peer, connections in self._peers.items():
+            for connection in connections:
+                out, into = connection.counters()
+                sent[peer] += out
+                received[peer] += into
+        return sent, received
+
+    def _exchange(self, counters: tuple[list[int], list[int]], *, still: bool) -> Any:
+        """Everybody's counters, or None when someone's moved or a pair's two ends disagree."""
+        mine = torch.tensor([[int(still)] * self.size, *counters], dtype=torch.int64)
+        every = [torch.empty_like(mine) for _ in range(self.size)]
+        self._own.allgather([every], [mine]).wait()
+        whole = torch.stack(every)  # rank × (still, sent, received) × peer
+        quiet = bool(whole[:, 0].all()) and torch.equal(whole[:, 1], whole[:, 2].T)
+        return whole if quiet else None
+
+
+def _plain(address: Any) -> Address:
+    """Host and port, with IPv4 written the same whether its socket is IPv4 or IPv6."""
+    return str(address[0]).removeprefix("::ffff:"), int(address[1])

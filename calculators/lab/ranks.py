@@ -1,0 +1,173 @@
+"""What one rank does: join, prove the split, warm up, then step between two quiet readings.
+
+Run as a module it is a rank that torchrun started: the reference that the fork server is compared with.
+"""
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.distributed.pipelining  # preloaded by the fork server: half a second that no run waits for
+import torch.distributed.tensor.parallel  # the same
+
+from calculators.lab import groups, jobs
+from calculators.lab.measurements import (
+    Event,
+    Failed,
+    Log,
+    Measurement,
+    Progress,
+    Quantity,
+    StepSeconds,
+)
+from calculators.lab.meters import WireMeter, why_wire_is_unseen
+from calculators.lab.plan import Plan
+
+IDLE_SECONDS = 0.05
+"""How long the idle control keeps its hands off the wire."""
+_PROGRESS_SECONDS = 0.1
+
+
+def run_rank(plan: Plan, *, rank: int, store: dist.Store, say: Callable[[Event], None]) -> None:
+    """Do the whole run as `rank`; everything that comes out goes through `say`."""
+    spec, placement = plan.spec, plan.placement
+    torch.set_num_threads(1)  # ranks share the cores; more threads each only get in each other's way
+    device = _device(placement.device, rank)
+    progress = _Reporter(rank, say)
+
+    progress("join", 0, 1)
+    wire = None
+    unseen = why_wire_is_unseen(placement.backend)
+    if unseen is None:
+        wire = WireMeter(store, rank=rank, size=plan.world_size, timeout_seconds=spec.time_limit_seconds)
+    elif rank == 0:
+        say(Log(rank=rank, text=f"Wire bytes are not measured: {unseen}."))
+    group = groups.join(
+        store,
+        rank=rank,
+        size=plan.world_size,
+        backend=placement.backend,
+        staged=placement.staged,
+        timeout_seconds=spec.time_limit_seconds,
+    )
+    job = jobs.build(spec, rank=rank, group=group, device=device)
+
+    progress("verify", 0, 1)
+    if (verified := job.verify()) is not None:
+        say(verified)
+        say(Log(rank=rank, text=str(verified)))
+    for done in range(spec.warmup_steps):
+        # The first steps open connections, plan redistributions and exchange shapes; none is measured.
+        progress("warm up", done, spec.warmup_steps)
+        job.step()
+
+    if wire is not None:
+        wire.attach()
+        before = wire.read()
+        time.sleep(IDLE_SECONDS)
+        at_start = wire.read()
+        idle = sum(at_start) - sum(before)
+        say(Measurement(quantity=Quantity.IDLE, rank=rank, value=float(idle), steps=spec.steps))
+    calls, handed, seconds = group.calls, group.handed_bytes, []
+    for done in range(spec.steps):
+        progress("measure", done, spec.steps)
+        started = time.perf_counter()
+        job.step()
+        _finish(device)
+        seconds.append(time.perf_counter() - started)
+    _report(Quantity.CALLS, group.calls - calls, plan, rank, say)
+    _report(Quantity.HANDED, group.handed_bytes - handed, plan, rank, say)
+    if wire is not None:
+        sent = [now - then for now, then in zip(wire.read(), at_start, strict=True)]
+        _report(Quantity.WIRE, sum(sent), plan, rank, say)
+        for peer, value in enumerate(sent):
+            if peer != rank:
+                _report(Quantity.PAIR, value, plan, rank, say, peer=peer)
+    say(StepSeconds(rank=rank, seconds=tuple(seconds)))
+    if placement.staged:
+        say(Log(rank=rank, text=f"staging through host memory took {group.staging_seconds:.3f} s"))
+    progress("done", spec.steps, spec.steps)
+    _leave(wire)
+
+
+class _Reporter:
+    """Progress, but not more often than a page can show it."""
+
+    def __init__(self, rank: int, say: Callable[[Event], None]) -> None:
+        self._rank, self._say = rank, say
+        self._part, self._at = "", 0.0
+
+    def __call__(self, part: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if part != self._part or now - self._at >= _PROGRESS_SECONDS:
+            self._part, self._at = part, now
+            self._say(Progress(rank=self._rank, part=part, done=done, total=total))
+
+
+def _report(
+    quantity: Quantity,
+    value: float,
+    plan: Plan,
+    rank: int,
+    say: Callable[[Event], None],
+    *,
+    peer: int | None = None,
+) -> None:
+    say(Measurement(quantity=quantity, rank=rank, peer=peer, value=float(value), steps=plan.spec.steps))
+
+
+def _device(kind: str, rank: int) -> torch.device:
+    if kind != "cuda":
+        return torch.device("cpu")
+    device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def _finish(device: torch.device) -> None:
+    """Wait for a GPU to be through with the step, so that its time is the step's."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _leave(wire: WireMeter | None) -> None:
+    """Part from the others together, so that nobody sees a closed connection as a failure."""
+    if wire is not None:
+        wire.barrier()
+        wire.close()
+    dist.destroy_process_group()
+
+
+def failure(rank: int) -> Failed:
+    """The exception of this moment as an event."""
+    kind, error, _ = sys.exc_info()
+    reason = f"{kind.__name__ if kind else 'Error'}: {error}".strip()
+    return Failed(rank=rank, reason=reason.splitlines()[0][:500], traceback=traceback.format_exc())
+
+
+def _from_torchrun() -> None:
+    """`torchrun --nproc-per-node N -m calculators.lab.ranks SPEC.toml`: the same ranks, launched cold."""
+    from pathlib import Path
+
+    from calculators.lab.devices import find_devices, place
+    from calculators.lab.plan import make_plan
+    from calculators.lab.spec import Spec
+
+    spec = Spec.load(Path(sys.argv[1]))
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if size != spec.ranks:
+        sys.exit(
+            f"torchrun started {size} ranks, but the spec asks for {spec.ranks}. Start as many as it asks for."
+        )
+    plan = make_plan(spec, place(spec, find_devices()))
+    store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=spec.time_limit_seconds)))
+    run_rank(plan, rank=rank, store=store, say=lambda event: print(event, flush=True))
+
+
+if __name__ == "__main__":
+    _from_torchrun()
