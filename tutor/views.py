@@ -3,7 +3,7 @@
 from django.contrib import auth
 from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -62,3 +62,8 @@ def theme(request: HttpRequest) -> HttpResponse:
     else:
         response.delete_cookie(THEME_COOKIE, samesite="Lax")
     return response
+
+
+def form_refused(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """What Django shows for a form without this browser's token: it came from elsewhere or is too old."""
+    return render(request, "403.html", status=403)
