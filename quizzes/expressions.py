@@ -5,8 +5,12 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from simpleeval import InvalidExpression, SimpleEval
+
+if TYPE_CHECKING:
+    from calculators.predict.traffic import Traffic
 
 MAX_LENGTH = 400  # characters; the longest key in the built-in packs needs about 120
 MAX_PARTS = 120  # nodes of the syntax tree
@@ -115,14 +119,63 @@ def transfer_seconds(
     )
 
 
-def tensor_parallel_calls(layers: float) -> float:
-    """All-reduces of one forward pass: attention output and feed-forward output of every layer."""
-    return 2.0 * layers
+def tensor_parallel_calls(layers: float, ranks: float = 2) -> float:
+    """All-reduces of one forward pass."""
+    return float(_tensor_parallel(layers=layers, ranks=ranks, hidden_size=1).calls)
+
+
+def tensor_parallel_bytes(
+    hidden_size: float, layers: float, ranks: float, batch: float = 1, bytes_per_element: float = 2
+) -> float:
+    """Bytes each rank sends per token in decode [B]."""
+    traffic = _tensor_parallel(
+        hidden_size=hidden_size,
+        layers=layers,
+        ranks=ranks,
+        batch=batch,
+        bytes_per_element=bytes_per_element,
+    )
+    return float(traffic.wire_bytes)
+
+
+def tensor_parallel_training_calls(layers: float, ranks: float = 2, micro_batches: float = 1) -> float:
+    """All-reduces of one training step."""
+    from calculators.predict.shapes import Phase
+    from calculators.predict.traffic import tensor_parallel
+
+    traffic = tensor_parallel(
+        hidden_size=1, layers=layers, ranks=ranks, micro_batches=micro_batches, phase=Phase.TRAINING
+    )
+    return float(traffic.calls)
 
 
 def pipeline_parallel_calls(stages: float) -> float:
-    """Activation sends of one forward pass: one at each boundary between stages."""
-    return stages - 1.0
+    """Activation sends of one forward pass, all boundaries together."""
+    return float(_pipeline_parallel(stages=stages, hidden_size=1).calls)
+
+
+def pipeline_parallel_bytes(
+    hidden_size: float, stages: float, batch: float = 1, bytes_per_element: float = 2
+) -> float:
+    """Bytes the busiest stage sends per token in decode [B]."""
+    traffic = _pipeline_parallel(
+        hidden_size=hidden_size, stages=stages, batch=batch, bytes_per_element=bytes_per_element
+    )
+    return float(traffic.wire_bytes)
+
+
+def _tensor_parallel(**sizes: float) -> "Traffic":
+    from calculators.predict.shapes import Phase
+    from calculators.predict.traffic import tensor_parallel
+
+    return tensor_parallel(phase=Phase.DECODE, **sizes)
+
+
+def _pipeline_parallel(**sizes: float) -> "Traffic":
+    from calculators.predict.shapes import Phase
+    from calculators.predict.traffic import pipeline_parallel
+
+    return pipeline_parallel(phase=Phase.DECODE, **sizes)
 
 
 def _smallest(first: float, *others: float) -> float:
@@ -142,7 +195,10 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "all_reduce_rounds": all_reduce_rounds,
     "transfer_seconds": transfer_seconds,
     "tensor_parallel_calls": tensor_parallel_calls,
+    "tensor_parallel_bytes": tensor_parallel_bytes,
+    "tensor_parallel_training_calls": tensor_parallel_training_calls,
     "pipeline_parallel_calls": pipeline_parallel_calls,
+    "pipeline_parallel_bytes": pipeline_parallel_bytes,
     "min": _smallest,
     "max": _largest,
     "abs": math.fabs,

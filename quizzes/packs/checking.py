@@ -14,8 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quizzes import markdown
-from quizzes.expressions import ExpressionError, holds, names_in
-from quizzes.expressions import evaluate as evaluate
+from quizzes.expressions import ExpressionError, evaluate, holds, names_in
 from quizzes.numbers import UNITS
 from quizzes.packs.findings import Finding, PackError
 from quizzes.packs.format import PackHeader
@@ -27,6 +26,7 @@ from quizzes.questions import (
     AnyQuestion,
     Multiple,
     Numeric,
+    Single,
     all_draws,
     digest,
     failed_tests,
@@ -262,8 +262,7 @@ def _question_findings(
     yield from _cue_findings(document, place, content, header, warning)
 
 
-def _option_findings(content: AnyQuestion, error: Any, warning: Any) -> Iterator[Finding]:
-    assert not isinstance(content, Numeric)
+def _option_findings(content: Single | Multiple, error: Any, warning: Any) -> Iterator[Finding]:
     ids: set[str] = set()
     texts: dict[str, str] = {}
     for index, option in enumerate(content.choices):
@@ -440,7 +439,7 @@ def _guessable(questions: Sequence[CheckedQuestion]) -> Iterator[Finding]:
     if longest > chance + spread:
         yield _warning(
             singles[0].file, singles[0].line, "longest",
-            f"the longest option is right in {longest:.0f} of {len(singles)} questions; chance gives {chance:.1f}.",
+            f"the longest option is right {longest:.0f} times in {len(singles)}; chance gives {chance:.1f}.",
         )  # fmt: skip
     if absolute_wrongs >= 5 and not absolute_keys:
         yield _warning(
@@ -493,15 +492,14 @@ def _expressions(content: AnyQuestion) -> Iterator[tuple[Place, str, bool]]:
 
 
 def _bindings(content: AnyQuestion) -> Iterator[tuple[Place, str]]:
-    field_name, items = (
-        ("wrong", content.wrong) if isinstance(content, Numeric) else ("choices", content.choices)
-    )
-    for index, item in enumerate(items):
-        if item.misconception:
-            yield (field_name, index, "misconception"), item.misconception
-    for index, test in enumerate(content.tests):
-        if test.misconception:
-            yield ("tests", index, "misconception"), test.misconception
+    if isinstance(content, Numeric):
+        bound = [("wrong", index, wrong.misconception) for index, wrong in enumerate(content.wrong)]
+    else:
+        bound = [("choices", index, option.misconception) for index, option in enumerate(content.choices)]
+    bound += [("tests", index, test.misconception) for index, test in enumerate(content.tests)]
+    for name, index, belief in bound:
+        if belief:
+            yield (name, index, "misconception"), belief
 
 
 def _markdown_findings(document: Document, place: Place, text: str) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """pack.yaml: who a pack is by, what it is called, and the misconceptions its wrong answers reveal."""
 
+import operator
 import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
@@ -18,8 +19,8 @@ class Misconception(Part):
     name: Text
     tell: Optional = ""
     refutation: Text
-    lessons: list[Text] = []
-    labs: list[Slug] = []
+    lessons: tuple[Text, ...] = ()
+    labs: tuple[Slug, ...] = ()
 
 
 class Author(Part):
@@ -45,9 +46,9 @@ class PackHeader(Part):
     license: Text
     authors: Annotated[list[Author], Field(min_length=1)]
     calculator: Optional = ""
-    objectives: list[Objective] = []
-    cues: dict[Text, Text] = {}
-    misconceptions: list[Misconception] = []
+    objectives: tuple[Objective, ...] = ()
+    cues: dict[Text, Text] = Field(default_factory=dict)
+    misconceptions: tuple[Misconception, ...] = ()
 
     @field_validator("format")
     @classmethod
@@ -89,13 +90,8 @@ def _keeps(installed: tuple[int, ...], bound: str) -> bool:
     wanted = _parts(match[2])
     width = max(len(installed), len(wanted))
     left, right = (numbers + (0,) * (width - len(numbers)) for numbers in (installed, wanted))
-    return {
-        ">=": left >= right,
-        "<=": left <= right,
-        "==": left == right,
-        ">": left > right,
-        "<": left < right,
-    }[match[1]]
+    compare = {">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt}
+    return bool(compare[match[1]](left, right))
 
 
 def _parts(text: str) -> tuple[int, ...]:
