@@ -121,21 +121,14 @@ def transfer_seconds(
 
 def tensor_parallel_calls(layers: float, ranks: float = 2) -> float:
     """All-reduces of one forward pass."""
-    return float(_tensor_parallel(layers=layers, ranks=ranks, hidden_size=1).calls)
+    return float(_tensor_parallel(1, layers, ranks).calls)
 
 
 def tensor_parallel_bytes(
     hidden_size: float, layers: float, ranks: float, batch: float = 1, bytes_per_element: float = 2
 ) -> float:
     """Bytes each rank sends per token in decode [B]."""
-    traffic = _tensor_parallel(
-        hidden_size=hidden_size,
-        layers=layers,
-        ranks=ranks,
-        batch=batch,
-        bytes_per_element=bytes_per_element,
-    )
-    return float(traffic.wire_bytes)
+    return float(_tensor_parallel(hidden_size, layers, ranks, batch, bytes_per_element).wire_bytes)
 
 
 def tensor_parallel_training_calls(layers: float, ranks: float = 2, micro_batches: float = 1) -> float:
@@ -151,31 +144,45 @@ def tensor_parallel_training_calls(layers: float, ranks: float = 2, micro_batche
 
 def pipeline_parallel_calls(stages: float) -> float:
     """Activation sends of one forward pass, all boundaries together."""
-    return float(_pipeline_parallel(stages=stages, hidden_size=1).calls)
+    return float(_pipeline_parallel(1, stages).calls)
 
 
 def pipeline_parallel_bytes(
     hidden_size: float, stages: float, batch: float = 1, bytes_per_element: float = 2
 ) -> float:
     """Bytes the busiest stage sends per token in decode [B]."""
-    traffic = _pipeline_parallel(
-        hidden_size=hidden_size, stages=stages, batch=batch, bytes_per_element=bytes_per_element
-    )
-    return float(traffic.wire_bytes)
+    return float(_pipeline_parallel(hidden_size, stages, batch, bytes_per_element).wire_bytes)
 
 
-def _tensor_parallel(**sizes: float) -> "Traffic":
+def _tensor_parallel(
+    hidden_size: float, layers: float, ranks: float, batch: float = 1, bytes_per_element: float = 2
+) -> "Traffic":
     from calculators.predict.shapes import Phase
     from calculators.predict.traffic import tensor_parallel
 
-    return tensor_parallel(phase=Phase.DECODE, **sizes)
+    return tensor_parallel(
+        hidden_size=hidden_size,
+        layers=layers,
+        ranks=ranks,
+        batch=batch,
+        bytes_per_element=bytes_per_element,
+        phase=Phase.DECODE,
+    )
 
 
-def _pipeline_parallel(**sizes: float) -> "Traffic":
+def _pipeline_parallel(
+    hidden_size: float, stages: float, batch: float = 1, bytes_per_element: float = 2
+) -> "Traffic":
     from calculators.predict.shapes import Phase
     from calculators.predict.traffic import pipeline_parallel
 
-    return pipeline_parallel(phase=Phase.DECODE, **sizes)
+    return pipeline_parallel(
+        hidden_size=hidden_size,
+        stages=stages,
+        batch=batch,
+        bytes_per_element=bytes_per_element,
+        phase=Phase.DECODE,
+    )
 
 
 def _smallest(first: float, *others: float) -> float:
