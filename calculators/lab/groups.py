@@ -1,8 +1,8 @@
 """The process groups of a run: one that jobs talk over, counted call by call, and a quiet one for the meters.
 
-`MeteredGroup` stands where PyTorch expects a process group, so every collective and send reaches it: those of the
-tensor-parallel and pipelining APIs, of autograd, of C++. It counts what it is handed and passes the call on. When
-ranks compute on a GPU but talk through gloo it also stages the tensors through host memory.
+`MeteredGroup` stands where PyTorch expects a process group, so every collective and send reaches it: those of
+the tensor-parallel and pipelining APIs, of autograd, of C++. It counts what it is handed and passes the call
+on. When ranks compute on a GPU but talk through gloo it also stages the tensors through host memory.
 """
 
 import time
@@ -131,8 +131,7 @@ def join(
     if BACKEND.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(BACKEND, create, devices=["cpu", "cuda"])
     dist.init_process_group(BACKEND, store=store, rank=rank, world_size=size, timeout=timeout)
-    group = dist.group.WORLD
-    assert isinstance(group, MeteredGroup)
+    group: MeteredGroup = dist.group.WORLD
     return group
 
 

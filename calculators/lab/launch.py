@@ -1,7 +1,7 @@
 """Starts the ranks of a plan on this machine, from a fork server that has torch imported already.
 
-A plan in, a stream of events out. Ranks live exactly as long as the stream is read: when it ends, when it is closed,
-when one of them fails, when time is up or when this process dies, none is left.
+A plan in, a stream of events out. Ranks live exactly as long as the stream is read: when it ends, when it is
+closed, when one of them fails, when time is up or when this process dies, none is left.
 """
 
 import multiprocessing
@@ -14,7 +14,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from calculators.lab.lifeline import die_with_parent
 from calculators.lab.measurements import Event, Failed, Progress
@@ -118,8 +118,7 @@ class _Ranks:
         by_pipe = {pipe: rank for rank, pipe in self._pipes.items()}
         events: list[Event] = []
         for pipe in wait(list(by_pipe), seconds):
-            assert isinstance(pipe, Connection)
-            self._drain(by_pipe[pipe], pipe, events)
+            self._drain(by_pipe[cast(Connection, pipe)], events)
         return events
 
     def blame(self) -> Failed:
@@ -150,8 +149,9 @@ class _Ranks:
         for pipe in (*self._pipes.values(), *self._ends.values()):
             pipe.close()
 
-    def _drain(self, rank: int, pipe: Connection, events: list[Event]) -> None:
+    def _drain(self, rank: int, events: list[Event]) -> None:
         """Everything that waits in a rank's pipe; at its end, how the rank ended."""
+        pipe = self._pipes[rank]
         try:
             while pipe.poll():
                 at, event = pipe.recv()

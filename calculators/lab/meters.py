@@ -1,8 +1,9 @@
 """Meters that read what really moved: the kernel's counters of this process's own TCP sockets.
 
-Linux keeps, for every connection, how many bytes it sent, sent again and received (`TCP_INFO`). A rank reads them on
-duplicates of its own descriptors: no root, nothing in the way of the traffic. Socket ends are joined across ranks by
-their addresses, so each byte has a sender and a receiver, and a reading only counts once both ends agree.
+Linux keeps, for every connection, how many bytes it sent, sent again and received (`TCP_INFO`). A rank reads
+them on duplicates of its own descriptors: no root, nothing in the way of the traffic. Socket ends are joined
+across ranks by their addresses, so each byte has a sender and a receiver, and a reading only counts once both
+ends agree.
 """
 
 import json
@@ -62,7 +63,7 @@ class Connection:
         info = self.end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         if len(info) < _TCP_INFO_BYTES:
             raise CannotSee(
-                f"this kernel's TCP_INFO has {len(info)} bytes; {_TCP_INFO_BYTES} are needed (Linux 4.19)"
+                f"this kernel's TCP_INFO has {len(info)} bytes; this needs {_TCP_INFO_BYTES} (Linux 4.19)"
             )
         sent, again, received = (
             struct.unpack_from("=Q", info, offset)[0]
@@ -96,9 +97,9 @@ def open_connections() -> dict[tuple[Address, Address], Connection]:
 class WireMeter:
     """Bytes between this rank and every other, read when nothing moves.
 
-    The meter talks to its peers over a gloo group of its own, made here, whose sockets it leaves out. Make it on
-    every rank at the same point, call `attach` on every rank once the job's connections are open (after a warm-up
-    step), then `read` on every rank.
+    The meter talks to its peers over a gloo group of its own, made here, whose sockets it leaves out. Make it
+    on every rank at the same point, call `attach` on every rank once the job's connections are open (after a
+    warm-up step), then `read` on every rank.
     """
 
     def __init__(self, store: dist.Store, *, rank: int, size: int, timeout_seconds: float) -> None:
@@ -119,9 +120,9 @@ class WireMeter:
             for local, remote in json.loads(self._store.get(f"ends/{peer}")):
                 owner[_plain(local), _plain(remote)] = peer
         for (local, remote), connection in mine.items():
-            peer = owner.get((remote, local))
-            if peer is not None and peer != self.rank:
-                self._peers.setdefault(peer, []).append(connection)
+            other = owner.get((remote, local), self.rank)
+            if other != self.rank:
+                self._peers.setdefault(other, []).append(connection)
         self.barrier()
 
     def barrier(self) -> None:
@@ -145,8 +146,8 @@ class WireMeter:
                 return second[0]
             if time.monotonic() > patience:
                 raise NeverQuiet(
-                    f"rank {self.rank}: after {PATIENCE_SECONDS:.0f} s without a call the sockets still disagree; "
-                    f"sent {second[0]}, received {second[1]}"
+                    f"{PATIENCE_SECONDS:.0f} s after the last call the sockets of rank {self.rank} still "
+                    f"disagree with their other ends: sent {second[0]}, received {second[1]}."
                 )
 
     def close(self) -> None:

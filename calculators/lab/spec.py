@@ -2,15 +2,16 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
+
+from calculators.lab.limits import MAX_RANKS, contradictions
+from calculators.lab.problems import Problem as Problem
+from calculators.lab.problems import SpecError as SpecError
 
 EXPERIMENTS = Path(__file__).parent / "experiments"
-
-MAX_RANKS = 16
-MAX_MODEL_BYTES = 4 * 2**30
 
 
 class Job(StrEnum):
@@ -60,21 +61,6 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
-class Problem(NamedTuple):
-    """One thing that is wrong with a spec: the field, and the sentence for whoever wrote it."""
-
-    field: str
-    message: str
-
-
-class SpecError(ValueError):
-    """A spec that cannot be run; `problems` names every field that is wrong, not only the first."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        self.problems = problems
-        super().__init__("\n".join(problem.message for problem in problems))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Spec:
     """One run: a stack of transformer layers, how it is split, and how often it is measured.
@@ -121,7 +107,7 @@ class Spec:
             jobs = " or ".join(f"“{job}”" for job in Job)
             problems.append(Problem("job", f"job is missing. Say which family to run: {jobs}."))
         if not problems:
-            problems = _contradictions(spec := cls(**values))
+            problems = contradictions(spec := cls(**values))
         if problems:
             raise SpecError(problems)
         return spec
@@ -171,7 +157,7 @@ class Spec:
 
     @property
     def parameters(self) -> int:
-        """Weights of the whole, unsharded model: attention 4·h², feed-forward 2·h·f, two norms, embedding, head."""
+        """Weights of the whole model: attention 4·h², feed-forward 2·h·f, two norms; embedding, norm, head."""
         h = self.hidden_size
         return self.layers * (4 * h * h + 2 * h * self.ffn_width + 2 * h) + 2 * self.vocab_size * h + h
 
@@ -241,7 +227,8 @@ def _flatten(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
         elif name in known:
             flat[name] = value
         else:
-            text = f"The key “{name}” is unknown. A spec may hold {', '.join(sorted(known))} and a table [model]."
+            keys = ", ".join(sorted(known - set(_MODEL)))
+            text = f"The key “{name}” is unknown. A spec may hold {keys} and a table [model]."
             problems.append(Problem(name, text))
     return flat, problems
 
@@ -313,107 +300,7 @@ _READERS: dict[str, Any] = {
 }
 
 
-def _contradictions(spec: Spec) -> list[Problem]:
-    """What is wrong between fields that are each fine alone."""
-    problems: list[Problem] = []
-
-    def refuse(name: str, message: str) -> None:
-        problems.append(Problem(name, message))
-
-    def must_divide(name: str, total: int, parts: int, what: str, why: str) -> None:
-        if total % parts:
-            below, above = total // parts * parts, (total // parts + 1) * parts
-            values = f"{below} or {above}" if below else f"{above}"
-            refuse(name, f"{what} {why} Take {values}, or another number of {_PARTS[name]}.")
-
-    must_divide(
-        "hidden_size",
-        spec.hidden_size,
-        spec.attention_heads,
-        f"hidden_size is {spec.hidden_size}, which {spec.attention_heads} attention heads do not divide evenly.",
-        "Every head needs the same whole number of elements.",
-    )
-    if spec.job is Job.TENSOR:
-        must_divide(
-            "attention_heads",
-            spec.attention_heads,
-            spec.ranks,
-            f"{spec.attention_heads} attention heads cannot be cut into {spec.ranks} equal slices.",
-            "Tensor parallelism gives every rank whole heads (rule R1).",
-        )
-        must_divide(
-            "ffn_width",
-            spec.ffn_width,
-            spec.ranks,
-            f"A feed-forward width of {spec.ffn_width} cannot be cut into {spec.ranks} equal slices.",
-            "Tensor parallelism gives every rank the same number of columns.",
-        )
-        if spec.microbatches != 1:
-            refuse(
-                "microbatches",
-                f"microbatches is {spec.microbatches}, but a tensor-parallel step takes the batch whole. "
-                "Leave it at 1, or run the pipeline job.",
-            )
-    if spec.job is Job.PIPELINE:
-        must_divide(
-            "layers",
-            spec.layers,
-            spec.ranks,
-            f"{spec.layers} layers cannot be dealt to {spec.ranks} stages evenly.",
-            "Each rank is one stage of the same number of layers here (rule R4).",
-        )
-        if spec.is_training:
-            must_divide(
-                "batch",
-                spec.batch,
-                spec.microbatches,
-                f"A batch of {spec.batch} sequences cannot be cut into {spec.microbatches} equal micro-batches.",
-                "Every micro-batch holds the same number of sequences.",
-            )
-            if spec.schedule is Schedule.ONE_F_ONE_B and spec.microbatches < spec.ranks:
-                refuse(
-                    "microbatches",
-                    f"microbatches is {spec.microbatches}, but the 1F1B schedule needs at least one for each of "
-                    f"the {spec.ranks} stages. Take {spec.ranks} or more, or the GPipe schedule.",
-                )
-        elif spec.microbatches != 1:
-            refuse(
-                "microbatches",
-                f"microbatches is {spec.microbatches}, but a decode step passes one token of the whole batch. "
-                "Leave it at 1.",
-            )
-    size = spec.parameters * spec.dtype.bytes_per_element * (3 if spec.is_training else 2)
-    if size > MAX_MODEL_BYTES:
-        # Twice: the unsharded model is built too, to prove that the split computes the same.
-        refuse(
-            "hidden_size",
-            f"This model has {spec.parameters:,} parameters and would need about {size / 2**30:.1f} GiB with the "
-            f"unsharded copy it is checked against; the lab stops at {MAX_MODEL_BYTES // 2**30} GiB. "
-            "Traffic follows batch × hidden_size × layers: a narrower model with a larger batch moves the same bytes.",
-        )
-    call = spec.activation_bytes
-    if not problems and call > 256 * 2**20:
-        refuse(
-            "batch",
-            f"One call would move {call / 2**20:,.0f} MiB; the lab stops at 256 MiB. "
-            "Take fewer sequences, fewer tokens or more micro-batches.",
-        )
-    return problems
-
-
-_PARTS = {
-    "hidden_size": "heads",
-    "attention_heads": "ranks",
-    "ffn_width": "ranks",
-    "layers": "ranks",
-    "batch": "micro-batches",
-}
-
-
 def _toml(value: Any) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return repr(value)
-
-
-assert set(_READERS) == {f.name for f in fields(Spec)}, "every field of a spec has its reader"

@@ -1,7 +1,7 @@
 """Pipeline parallelism: every rank is a stage of consecutive layers; hidden states are sent at each boundary.
 
-Decoding is autoregressive: the last stage samples, and the token ids go back to stage 0 before the next token can
-start. Training cuts the batch into micro-batches and runs one of PyTorch's own schedules
+Decoding is autoregressive: the last stage samples, and the token ids go back to stage 0 before the next token
+can start. Training cuts the batch into micro-batches and runs one of PyTorch's own schedules
 (`torch.distributed.pipelining`).
 """
 
@@ -56,7 +56,7 @@ class PipelineJob:
             self._return_tokens(self._decode())
 
     def verify(self) -> Verified | None:
-        """Compare with the unsharded model: the last stage's logits of three tokens, or loss and every gradient."""
+        """Compare with the unsharded model: the last stage's logits of three tokens, or all gradients."""
         whole = transformer.whole_model(self.spec, device=self.device)
         worst = self._verify_training(whole) if self.spec.is_training else self._verify_decode(whole)
         if not self.is_last and not self.spec.is_training:

@@ -1,8 +1,8 @@
 """Tensor parallelism: every rank holds a slice of every layer; each block ends in one all-reduce.
 
 Columns first, rows second. A column slice of `qkv` or `up` gives whole heads or whole channels, so nothing is
-exchanged between the two matrices; a row slice of `out` or `down` gives partial sums, and those are all-reduced.
-PyTorch's own tensor-parallel API does it (`torch.distributed.tensor.parallel`).
+exchanged between the two matrices; a row slice of `out` or `down` gives partial sums, and those are
+all-reduced. PyTorch's own tensor-parallel API does it (`torch.distributed.tensor.parallel`).
 """
 
 from typing import Any

@@ -16,7 +16,7 @@ CONTEXT = 256
 class Attention(nn.Module):
     """Causal self-attention; `qkv` (or `q`, `k`, `v`) cuts by columns, `out` by rows.
 
-    The fused matrix holds q, k and v of one head beside each other, so that a slice of its columns is whole heads.
+    The fused matrix holds q, k and v of one head beside each other, so a slice of its columns is whole heads.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -90,10 +90,10 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers `span` of the model, with the embedding if they are the first and the head if they are the last.
+    """Layers `span` of the model, with the embedding if they are the first, the head if they are the last.
 
-    The whole range makes the whole model. `position` None reads whole sequences; in `decode` every call is the
-    next token and the stack counts them itself.
+    The whole range makes the whole model. In decode every call is the next token, and the stack counts them
+    itself; in training a call reads whole sequences.
     """
 
     def __init__(self, spec: Spec, span: range | None = None) -> None:
@@ -164,7 +164,7 @@ def relative_difference(got: Tensor, wanted: Tensor) -> float:
 def tolerance(spec: Spec) -> float:
     """How far a sharded result may lie from the unsharded one, as a share of the largest value.
 
-    Sums in another order differ by rounding: some units in the last place of the type, times the depth of sums.
+    Sums in another order differ by rounding: some units in the last place, times the depth of the sums.
     """
     units = {Dtype.FLOAT32: 512, Dtype.BFLOAT16: 16}[spec.dtype]
     return units * torch.finfo(getattr(torch, spec.dtype.value)).eps

@@ -1,0 +1,92 @@
+"""What a run's meters should read, computed before it starts, in the parts that pages name."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from calculators.lab.calls import Call, Op
+from calculators.lab.measurements import Prediction, Quantity
+from calculators.lab.spec import Spec
+from calculators.predict import collectives, gloo
+from calculators.predict.gloo import Matrix
+
+
+def handed(spec: Spec, calls: Iterable[Call]) -> Iterator[Prediction]:
+    """Calls and handed bytes of each rank over all measured steps; they hold on any backend."""
+    for rank in range(spec.ranks):
+        mine = [call for call in calls if call.is_made_by(rank)]
+        textbook, control = ([c for c in mine if c.is_control is control] for control in (False, True))
+        yield Prediction(
+            quantity=Quantity.CALLS,
+            rank=rank,
+            formula=float(spec.steps * sum(call.times for call in textbook)),
+            control=float(spec.steps * sum(call.times for call in control)),
+        )
+        yield Prediction(
+            quantity=Quantity.HANDED,
+            rank=rank,
+            formula=float(spec.steps * sum(call.step_bytes for call in textbook)),
+            control=float(spec.steps * sum(call.step_bytes for call in control)),
+        )
+
+
+def wire_on_gloo(spec: Spec, calls: Iterable[Call]) -> Iterator[Prediction]:
+    """Wire bytes over all measured steps as gloo moves them: of each rank, idle, and of each ordered pair."""
+    parts = _Parts.nothing(spec.ranks)
+    for call in calls:
+        parts = parts.plus(_of_one_call(spec, call), times=call.times * spec.steps)
+    ranks = range(spec.ranks)
+    yield from (parts.prediction(Quantity.WIRE, rank) for rank in ranks)
+    yield from (Prediction(quantity=Quantity.IDLE, rank=rank, formula=0.0) for rank in ranks)
+    yield from (
+        parts.prediction(Quantity.PAIR, rank, peer) for rank in ranks for peer in ranks if rank != peer
+    )
+
+
+class _Parts(NamedTuple):
+    """The named parts of wire bytes, each a matrix of sender × receiver."""
+
+    formula: Matrix
+    backend_excess: Matrix
+    framing: Matrix
+    control: Matrix
+
+    @classmethod
+    def nothing(cls, ranks: int) -> "_Parts":
+        return cls(*np.zeros((4, ranks, ranks)))
+
+    def plus(self, other: "_Parts", *, times: int) -> "_Parts":
+        return _Parts(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def prediction(self, quantity: Quantity, rank: int, peer: int | None = None) -> Prediction:
+        """One rank's row, or one cell of it."""
+        formula, excess, framing, control = (
+            float(part[rank].sum() if peer is None else part[rank, peer]) for part in self
+        )
+        return Prediction(
+            quantity=quantity,
+            rank=rank,
+            peer=peer,
+            formula=formula,
+            backend_excess=excess,
+            framing=framing,
+            control=control,
+        )
+
+
+def _of_one_call(spec: Spec, call: Call) -> _Parts:
+    """The textbook's bytes, gloo's tensors beyond them, gloo's headers; or all of it as control."""
+    n = spec.ranks
+    if call.op is Op.ALL_REDUCE:
+        pairs = gloo.all_reduce(call.payload_bytes, n, bytes_per_element=spec.dtype.bytes_per_element)
+        sent = float(collectives.all_reduce_bytes(call.payload_bytes, n))
+    else:
+        pairs = gloo.send(call.payload_bytes, n, source=call.source, destination=call.destination)
+        sent = float(collectives.send_bytes(call.payload_bytes))
+    nothing = np.zeros((n, n))
+    if call.is_control:
+        return _Parts(nothing, nothing, nothing, pairs.total)
+    # Both calls send to one neighbour only, so the textbook's bytes lie where gloo's tensors do.
+    formula = np.where(pairs.payload > 0, sent, 0.0)
+    return _Parts(formula, pairs.payload - formula, pairs.framing, nothing)

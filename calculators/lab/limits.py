@@ -1,0 +1,114 @@
+"""What cannot be run although each field of a spec is fine alone: sizes that do not divide, or do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from calculators.lab.problems import Problem
+
+if TYPE_CHECKING:
+    from calculators.lab.spec import Spec
+
+MAX_RANKS = 16
+MAX_MODEL_BYTES = 8 * 2**30
+MAX_CALL_BYTES = 256 * 2**20
+
+
+def contradictions(spec: Spec) -> list[Problem]:
+    """Every problem between fields, in the order in which a form shows them."""
+    return [*_division(spec), *_microbatches(spec), *_size(spec)]
+
+
+def _division(spec: Spec) -> Iterator[Problem]:
+    """Rules R1 and R4 of the catalogue, and the lab's own: every rank gets an equal, whole part."""
+    yield from _must_divide(
+        "hidden_size",
+        spec.hidden_size,
+        spec.attention_heads,
+        f"hidden_size is {spec.hidden_size}, which {spec.attention_heads} attention heads do not divide "
+        "evenly. Every head needs the same whole number of elements.",
+        "heads",
+    )
+    if spec.job == "tensor":
+        yield from _must_divide(
+            "attention_heads",
+            spec.attention_heads,
+            spec.ranks,
+            f"{spec.attention_heads} attention heads cannot be cut into {spec.ranks} equal slices. "
+            "Tensor parallelism gives every rank whole heads (rule R1).",
+            "ranks",
+        )
+        yield from _must_divide(
+            "ffn_width",
+            spec.ffn_width,
+            spec.ranks,
+            f"A feed-forward width of {spec.ffn_width} cannot be cut into {spec.ranks} equal slices. "
+            "Tensor parallelism gives every rank the same number of columns.",
+            "ranks",
+        )
+    else:
+        yield from _must_divide(
+            "layers",
+            spec.layers,
+            spec.ranks,
+            f"{spec.layers} layers cannot be dealt to {spec.ranks} stages evenly. "
+            "Each rank is one stage of the same number of layers here (rule R4).",
+            "ranks",
+        )
+
+
+def _microbatches(spec: Spec) -> Iterator[Problem]:
+    given = f"microbatches is {spec.microbatches}, but"
+    if spec.job == "tensor" and spec.microbatches != 1:
+        yield Problem(
+            "microbatches",
+            f"{given} a tensor-parallel step takes the batch whole. Leave it at 1, or run the pipeline job.",
+        )
+    elif not spec.is_training and spec.microbatches != 1:
+        yield Problem(
+            "microbatches", f"{given} a decode step passes one token of the whole batch. Leave it at 1."
+        )
+    elif spec.job == "pipeline" and spec.is_training:
+        yield from _must_divide(
+            "batch",
+            spec.batch,
+            spec.microbatches,
+            f"A batch of {spec.batch} sequences cannot be cut into {spec.microbatches} equal micro-batches. "
+            "Every micro-batch holds the same number of sequences.",
+            "micro-batches",
+        )
+        if spec.schedule == "1f1b" and spec.microbatches < spec.ranks:
+            yield Problem(
+                "microbatches",
+                f"{given} the 1F1B schedule needs at least one for each of the {spec.ranks} stages. "
+                f"Take {spec.ranks} or more, or the GPipe schedule.",
+            )
+
+
+def _size(spec: Spec) -> Iterator[Problem]:
+    # Every rank builds the whole model once, to cut its part from and to prove the part right; training keeps
+    # gradients of both.
+    copies = (spec.ranks + 1) * (2 if spec.is_training else 1)
+    size = spec.parameters * spec.dtype.bytes_per_element * copies
+    if size > MAX_MODEL_BYTES:
+        yield Problem(
+            "hidden_size",
+            f"This model has {spec.parameters:,} parameters; its {spec.ranks} ranks would need about "
+            f"{size / 2**30:,.1f} GiB with the unsharded copies they are checked against, and the lab stops "
+            f"at {MAX_MODEL_BYTES // 2**30} GiB. Traffic follows batch × hidden_size × layers: a narrower "
+            "model with a larger batch moves the same bytes.",
+        )
+    if spec.batch % spec.microbatches == 0 and spec.activation_bytes > MAX_CALL_BYTES:
+        yield Problem(
+            "batch",
+            f"One call would move {spec.activation_bytes / 2**20:,.0f} MiB; the lab stops at "
+            f"{MAX_CALL_BYTES // 2**20} MiB. Take fewer sequences, fewer tokens or more micro-batches.",
+        )
+
+
+def _must_divide(field: str, total: int, parts: int, sentence: str, others: str) -> Iterator[Problem]:
+    if total % parts:
+        below, above = total // parts * parts, (total // parts + 1) * parts
+        values = f"{below} or {above}" if below else f"{above}"
+        yield Problem(field, f"{sentence} Take {values}, or another number of {others}.")
