@@ -35,6 +35,8 @@ class Service:
 
 def listen(host: str, port: int, *, say: Callable[[str], None]) -> socket.socket:
     """A socket that listens on `port`, or on the next free one after it, which it then says."""
+    if not 0 <= port <= 65535:
+        raise NoPortError(f"The port is {port}; it must lie between 0 and 65535.")
     for candidate in range(port, min(port + PORTS_TO_TRY, 65536)):
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
