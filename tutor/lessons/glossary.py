@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString
 from quizzes import markdown
 from tutor.lessons.defects import Defect, LessonError
 
+_HEADING = re.compile(r"(?P<marks>###?) +(?P<name>.*\S)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,62 +45,70 @@ class Glossary:
 
 
 def read_glossary(path: Path) -> Glossary:
-    """The glossary in `path`: `## section`, `### term`, then what it means, shortest first.
+    """The glossary in `path`: `## section`, `### term`, then what it means, the short meaning first.
 
     Raises LessonError naming every term without a meaning, outside a section, or given twice.
     """
     defects: list[Defect] = []
-    introduction: list[str] = []
-    sections: list[tuple[str, list[tuple[int, str, list[str]]]]] = []
-    body = introduction
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if line.startswith("### "):
-            if not sections:
-                defects.append(
-                    Defect(
-                        path.name, number, f"The term {line[4:]} stands before any section. Add a ## heading."
-                    )
-                )
-                sections.append(("Terms", []))
-            body = []
-            sections[-1][1].append((number, line[4:].strip(), body))
-        elif line.startswith("## "):
-            sections.append((line[3:].strip(), []))
-            body = introduction if len(sections) == 1 and not introduction else []
-        elif not line.startswith("# "):
-            body.append(line)
-
+    introduction, blocks = _blocks(path.read_text(encoding="utf-8"))
+    sections: list[tuple[str, list[Term]]] = []
     seen: dict[str, int] = {}
-    built = []
-    for name, entries in sections:
-        terms = []
-        for number, term, lines in entries:
-            slug = slug_of(term)
-            if slug in seen:
+    for line, level, name, text in blocks:
+        slug = slug_of(name)
+        if level == 2:
+            sections.append((name, []))
+            if text:
                 defects.append(
-                    Defect(
-                        path.name, number, f"The term {term} is already explained on line {seen[slug]}. Keep one."
-                    )
+                    Defect(path.name, line, f"The section {name} has text before its first term. Move it.")
                 )
-            seen.setdefault(slug, number)
-            first, _, rest = "\n".join(lines).strip().partition("\n\n")
-            if not first:
-                defects.append(
-                    Defect(path.name, number, f"The term {term} has no meaning. Write one sentence below it.")
-                )
-            terms.append(
-                Term(
-                    slug=slug,
-                    name=term,
-                    meaning=markdown.plain(first),
-                    definition=markdown.render(first),
-                    more=markdown.render(rest),
+            continue
+        if not sections:
+            defects.append(
+                Defect(path.name, line, f"The term {name} stands before any section. Add a ## heading.")
+            )
+            sections.append(("", []))
+        if slug in seen:
+            defects.append(
+                Defect(
+                    path.name, line, f"The term {name} is already explained on line {seen[slug]}. Keep one."
                 )
             )
-        built.append(Section(slug=slug_of(name), name=name, terms=tuple(terms)))
+        seen.setdefault(slug, line)
+        meaning, _, more = text.partition("\n\n")
+        if not meaning:
+            defects.append(
+                Defect(path.name, line, f"The term {name} has no meaning. Write one sentence below it.")
+            )
+        sections[-1][1].append(
+            Term(
+                slug=slug,
+                name=name,
+                meaning=markdown.plain(meaning),
+                definition=markdown.render(meaning),
+                more=markdown.render(more),
+            )
+        )
     if defects:
         raise LessonError(defects)
-    return Glossary(introduction=markdown.render("\n".join(introduction)), sections=tuple(built))
+    return Glossary(
+        introduction=markdown.render(introduction),
+        sections=tuple(
+            Section(slug=slug_of(name), name=name, terms=tuple(terms)) for name, terms in sections
+        ),
+    )
+
+
+def _blocks(text: str) -> tuple[str, list[tuple[int, int, str, str]]]:
+    """What stands before the first section, and each heading with its line, level, name and text."""
+    introduction: list[str] = []
+    found: list[tuple[int, int, str, list[str]]] = []
+    for line, content in enumerate(text.splitlines(), start=1):
+        heading = _HEADING.fullmatch(content)
+        if heading:
+            found.append((line, len(heading["marks"]), heading["name"], []))
+        elif not content.startswith("# "):
+            (found[-1][3] if found else introduction).append(content)
+    return "\n".join(introduction), [(*block[:3], "\n".join(block[3]).strip()) for block in found]
 
 
 def slug_of(text: str) -> str:
@@ -108,4 +117,4 @@ def slug_of(text: str) -> str:
     >>> slug_of("Why it belongs on the fastest link")
     'why-it-belongs-on-the-fastest-link'
     """
-    return "-".join(re.findall(r"[a-z0-9]+", text.lower()))
+    return "-".join(re.findall(r"[a-z0-9]+", text.lower().replace("’", "")))

@@ -1,4 +1,4 @@
-"""Worked numbers of lessons: `{{ expression in unit }}`, calculated by the calculator and written for a reader.
+"""Worked numbers of lessons: `{{ expression in unit }}`, calculated and written for a reader.
 
     {{ layers }}                  64            a whole number, or three significant digits
     {{ sent in MiB }}             1 MiB         divided by the unit, and named
@@ -95,6 +95,7 @@ def digits(value: float, decimals: int | None = None) -> str:
         text = f"{round(value):,}"
     else:
         text = f"{value:,.{max(0, 2 - _magnitude(value))}f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
     return text.replace("-", "−")
 
 

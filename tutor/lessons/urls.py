@@ -1,6 +1,11 @@
 """Addresses of the lessons pages."""
 
-from django.urls import URLPattern
+from django.urls import path
+
+from tutor.lessons import views
 
 app_name = "lessons"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("", views.index, name="index"),
+    path("<slug:slug>/", views.lesson, name="lesson"),
+]

@@ -1,0 +1,106 @@
+"""The site's own lessons and glossary, read once and again when a file changes."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
+from django.urls import Resolver404, resolve
+
+from calculators.lab.spec import experiment_names
+from quizzes.packs.reading import read_yaml
+from tutor.lessons.defects import LessonError
+from tutor.lessons.glossary import Glossary, read_glossary
+from tutor.lessons.loader import Known, Lesson, load_lessons
+from tutor.lessons.markup import Piece
+
+CONTENT = Path(__file__).parent / "content"
+GLOSSARY = Path(settings.BASE_DIR) / "docs" / "glossary.md"
+PACKS = Path(settings.BASE_DIR) / "quizzes" / "packs"
+CALCULATORS = ("traffic",)
+
+
+def lessons() -> dict[str, Lesson]:
+    """Every lesson by slug, in reading order. Raises LessonError when one cannot be taught from."""
+    return _lessons(_state([*CONTENT.glob("*.md"), GLOSSARY]))
+
+
+def glossary() -> Glossary:
+    """The glossary. Raises LessonError when an entry cannot be shown."""
+    return _glossary(_state([GLOSSARY]))
+
+
+def known() -> Known:
+    """What the site's lessons may refer to."""
+    questions = frozenset(_question_references())
+    return Known(
+        terms=glossary().terms,
+        lessons=frozenset(path.stem for path in CONTENT.glob("*.md")),
+        packs=frozenset(reference.partition("/")[0] for reference in questions),
+        questions=questions,
+        experiments=frozenset(experiment_names()),
+        calculators=frozenset(CALCULATORS),
+        is_address=_is_address,
+        problem_of=problem_of,
+    )
+
+
+def problem_of(piece: Piece) -> str | None:
+    """What is wrong with the sizes a piece asks for, as a sentence, or None."""
+    from tutor.lessons.pieces import schedule_of
+
+    if piece.kind == "schedule":
+        try:
+            schedule_of(piece)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+@register("lessons")
+def check_lessons(app_configs: object, **kwargs: object) -> Iterable[CheckMessage]:
+    """`manage.py check` names every defect of every lesson."""
+    try:
+        lessons()
+    except LessonError as error:
+        return [
+            Error(
+                str(defect), id="lessons.E001", hint="See tutor/lessons/markup.py for what lessons may say."
+            )
+            for defect in error.defects
+        ]
+    return []
+
+
+State = tuple[tuple[Path, int], ...]
+
+
+def _state(paths: Iterable[Path]) -> State:
+    return tuple((path, path.stat().st_mtime_ns) for path in sorted(paths))
+
+
+@lru_cache(maxsize=1)
+def _lessons(state: State) -> dict[str, Lesson]:
+    return load_lessons(CONTENT, known())
+
+
+@lru_cache(maxsize=1)
+def _glossary(state: State) -> Glossary:
+    return read_glossary(GLOSSARY)
+
+
+def _question_references() -> Iterable[str]:
+    for path in PACKS.glob("*/questions/*.yaml"):
+        questions = read_yaml(path.read_bytes(), file=path.name).value
+        for question in questions if isinstance(questions, list) else []:
+            if isinstance(question, dict):
+                yield f"{path.parts[-3]}/{question.get('id')}"
+
+
+def _is_address(path: str) -> bool:
+    try:
+        resolve(path)
+    except Resolver404:
+        return False
+    return True

@@ -1,0 +1,64 @@
+"""The pieces of a lesson that other apps draw: questions, calculators, split maps, experiments, schedules."""
+
+from collections.abc import Callable
+
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+
+from calculators.lab.spec import experiment
+from tutor.htmx import HtmxHttpRequest
+from tutor.lessons.markup import Piece
+from tutor.lessons.schedule import Schedule, forward_schedule
+
+
+def render_piece(piece: Piece, request: HtmxHttpRequest) -> SafeString:
+    """The HTML of `piece` for this reader."""
+    return _RENDERERS[piece.kind](piece, request)
+
+
+def schedule_of(piece: Piece) -> Schedule:
+    """The schedule that `::: schedule stages=… micro-batches=…` asks for. Raises ValueError."""
+    if set(piece.params) != {"stages", "micro_batches"}:
+        raise ValueError("Give exactly stages and micro-batches.")
+    sizes = {}
+    for name, text in piece.params.items():
+        if not text.isdecimal():
+            raise ValueError(f"{name.replace('_', '-')} is {text}, which is not a whole number.")
+        sizes[name] = int(text)
+    return forward_schedule(sizes["stages"], sizes["micro_batches"])
+
+
+def _check(piece: Piece, request: HtmxHttpRequest) -> SafeString:
+    from quizzes.inline import inline_check
+
+    return inline_check(piece.name, request)
+
+
+def _calculator(piece: Piece, request: HtmxHttpRequest) -> SafeString:
+    from calculators.inline import inline_calculator
+
+    return inline_calculator(piece.name, piece.params, request)
+
+
+def _split_map(piece: Piece, request: HtmxHttpRequest) -> SafeString:
+    from calculators.inline import inline_split_map
+
+    return inline_split_map(piece.params, request)
+
+
+def _schedule(piece: Piece, request: HtmxHttpRequest) -> SafeString:
+    return render_to_string("lessons/schedule.html", {"schedule": schedule_of(piece)})
+
+
+def _experiment(piece: Piece, request: HtmxHttpRequest) -> SafeString:
+    context = {"name": piece.name, "spec": experiment(piece.name)}
+    return render_to_string("lessons/experiment.html", context, request=request)
+
+
+_RENDERERS: dict[str, Callable[[Piece, HtmxHttpRequest], SafeString]] = {
+    "check": _check,
+    "calculator": _calculator,
+    "split-map": _split_map,
+    "schedule": _schedule,
+    "experiment": _experiment,
+}
