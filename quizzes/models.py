@@ -111,7 +111,7 @@ class Revision(models.Model):
         return f"{self.question} r{self.number}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        if self.pk is not None:
+        if not self._state.adding:
             raise TypeError("A revision never changes; store a new one.")
         super().save(*args, **kwargs)
 

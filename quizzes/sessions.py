@@ -1,0 +1,180 @@
+"""Practice: which question comes next, the question as served, and the answer as stored.
+
+A question's numbers and option order are stored when it is first shown, under a nonce. The nonce is what
+an answer is for: the same one twice is one answer, and one that is not this learner's is refused.
+"""
+
+import hashlib
+import random
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from quizzes import bank
+from quizzes.models import Pack, Question, Response, Serving
+from quizzes.questions import AnyQuestion, Mark, Numeric, draw, mark, shuffled
+
+
+class StaleAnswer(ValueError):
+    """An answer to a question that this learner was not shown; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """An answer as stored. `conflict` tells that another answer to the same showing was stored before."""
+
+    serving: Serving
+    response: Response
+    conflict: bool = False
+
+
+def next_question(learner: User, pack: Pack) -> Question | None:
+    """The question to show now: one left open, else unseen ones, else the one met least and longest ago."""
+    if left_open := bank.open_serving(learner, pack):
+        return left_open.question
+    questions = bank.questions_by_attempts(learner, pack)
+    return min(questions, key=lambda question: _turn(learner, question), default=None)
+
+
+def _turn(learner: User, question: Question) -> tuple[int, float, str]:
+    """Unseen first; among equals an order of the learner's own, so that neighbours in the file part."""
+    own_order = hashlib.sha256(f"{learner.pk}/{question.pk}".encode()).hexdigest()
+    last: datetime | None = question.last_answered  # type: ignore[attr-defined]
+    attempts: int = question.attempts  # type: ignore[attr-defined]
+    return attempts, last.timestamp() if last else 0.0, own_order
+
+
+def serve(learner: User, question: Question, *, rng: random.Random, now: datetime) -> Serving:
+    """The question as this learner sees it until it is answered; the same however often it is opened."""
+    current = _open(learner, question)
+    if current and current.revision_id == question.revision_id:
+        return current
+    if current:  # the author has changed the question since
+        Serving.objects.filter(pk=current.pk).update(closed_at=now)
+    content = _content(question)
+    fresh = Serving(
+        learner=learner,
+        question=question,
+        revision=question.revision,
+        params=draw(content, rng),
+        option_ids=shuffled(content, rng),
+        served_at=now,
+    )
+    # Two tabs opened at once: the second insert gives way, and both show the first.
+    Serving.objects.bulk_create([fresh], ignore_conflicts=True)
+    stored = _open(learner, question)
+    assert stored is not None  # noqa: S101 - one of the two inserts has just succeeded
+    return stored
+
+
+def sample(question: Question) -> Serving:
+    """The question as a visitor without an account sees it: always the same draw, and nothing is stored."""
+    rng = random.Random(f"{question.pk}/{question.revision_id}")  # noqa: S311 - not a secret
+    content = _content(question)
+    return Serving(
+        question=question,
+        revision=question.revision,
+        params=draw(content, rng),
+        option_ids=shuffled(content, rng),
+    )
+
+
+def answer(
+    learner: User,
+    nonce: str,
+    *,
+    chosen: Sequence[str],
+    raw: str,
+    now: datetime,
+    confidence: str | None = None,
+) -> Answered:
+    """Marks and stores one answer to a question as served, once.
+
+    The same nonce again gives back what is stored. Raises StaleAnswer for a nonce that is not this
+    learner's, and AnswerProblem for an answer that cannot be marked; then nothing is stored.
+    """
+    with transaction.atomic():
+        # One answer of a learner at a time, so that the first stays the first.
+        User.objects.select_for_update().get(pk=learner.pk)
+        serving = served(learner, nonce)
+        if serving is None:
+            raise StaleAnswer(
+                "This form is out of date: the question was not shown to you like this. Open it again below."
+            )
+        if stored := response_to(serving):
+            numeric = serving.question.type == "numeric"
+            same = stored.raw_answer_text == raw if numeric else set(stored.chosen_option_ids) == set(chosen)
+            return Answered(serving=serving, response=stored, conflict=not same)
+        content = serving.revision.parsed()
+        result = mark(content, serving.params, chosen=chosen, raw=raw)
+        response = _store(serving, content, result, chosen, raw, confidence, now)
+        return Answered(serving=serving, response=response)
+
+
+def served(learner: User, nonce: str) -> Serving | None:
+    """The serving with this nonce, if it is this learner's."""
+    try:
+        key = uuid.UUID(nonce)
+    except ValueError:
+        return None
+    return (
+        Serving.objects.select_related("question__pack", "question__revision", "revision__question")
+        .filter(learner_id=learner.pk, nonce=key)
+        .first()
+    )
+
+
+def response_to(serving: Serving) -> Response | None:
+    """What is stored for this serving."""
+    return Response.objects.select_related("misconception").filter(client_nonce=serving.nonce).first()
+
+
+def _store(
+    serving: Serving,
+    content: AnyQuestion,
+    result: Mark,
+    chosen: Sequence[str],
+    raw: str,
+    confidence: str | None,
+    now: datetime,
+) -> Response:
+    earlier = Response.objects.filter(
+        learner_id=serving.learner_id, revision__question_id=serving.question_id
+    ).exists()
+    publisher = serving.question.pack.publisher
+    belief = bank.misconception(publisher, result.misconception) if result.misconception else None
+    numeric = isinstance(content, Numeric)
+    response = Response.objects.create(
+        learner_id=serving.learner_id,
+        revision=serving.revision,
+        shown_option_ids=serving.option_ids,
+        chosen_option_ids=[] if numeric else [o for o in serving.option_ids if o in set(chosen)],
+        params=serving.params,
+        raw_answer_text=raw if numeric else "",
+        parsed_value=result.parsed,
+        credit=result.credit,
+        misconception=belief,
+        confidence=confidence,
+        first_attempt=not earlier,
+        client_nonce=serving.nonce,
+        answered_at=now,
+    )
+    Serving.objects.filter(pk=serving.pk, closed_at=None).update(closed_at=now)
+    return response
+
+
+def _open(learner: User, question: Question) -> Serving | None:
+    return (
+        Serving.objects.select_related("question__pack", "revision__question")
+        .filter(learner_id=learner.pk, question=question, closed_at=None)
+        .first()
+    )
+
+
+def _content(question: Question) -> AnyQuestion:
+    assert question.revision is not None  # noqa: S101 - only questions with one are shown
+    return question.revision.parsed()
