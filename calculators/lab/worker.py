@@ -94,7 +94,7 @@ def ignore(plan: Plan, event: Event) -> None:
 class Worker:
     """One claimer of runs: what it works with, and `perform`, which takes a claimed run to its end.
 
-    When `stop` is set the ranks are ended, and the run with them: in the state and for the reason of `stopped`.
+    When `stop` is set the ranks are ended, and the run too: in the state and for the reason of `stopped`.
     """
 
     sessions: Sessions
