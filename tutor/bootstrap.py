@@ -153,7 +153,8 @@ def install(python, root, *, extras):
     say("Installing the packages; a minute or two …")
     quiet = [] if sys.stdout.isatty() else ["--quiet"]
     command = [*pip(python), "install", *quiet, "-c", root / "constraints.txt", "-e", f"{root}[{extras}]"]
-    if run(command) != 0:
+    # A build tool's advice to packagers is no business of who sets up.
+    if run(command, PYTHONWARNINGS="ignore") != 0:
         raise SetupError(
             "pip could not install the packages; its own words are above. The usual reasons: no network, or "
             "an index that lacks one of them for this Python and machine (docs/deploy.md: how to choose)."
@@ -241,7 +242,7 @@ def pip(python):
     return [python, "-m", "pip", "--no-input", "--disable-pip-version-check"]
 
 
-def run(command):
+def run(command, **environment):
     """Runs `command` with its output shown, ended with us if we end; its exit status."""
     from calculators.lab.lifeline import die_with_parent
 
@@ -249,6 +250,7 @@ def run(command):
     return subprocess.call(
         [str(part) for part in command],
         stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
         preexec_fn=tether if sys.platform == "linux" else None,  # survives the exec on Linux only
     )
 

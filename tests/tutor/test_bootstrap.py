@@ -38,7 +38,9 @@ def set_up_before(project):
 def commands(monkeypatch):
     """The commands that set-up would have run; each succeeds unless a test says otherwise."""
     seen = []
-    monkeypatch.setattr(bootstrap, "run", lambda command: seen.append([str(part) for part in command]) or 0)
+    monkeypatch.setattr(
+        bootstrap, "run", lambda command, **environment: seen.append([str(part) for part in command]) or 0
+    )
     return seen
 
 
@@ -119,7 +121,7 @@ def test_a_torch_that_does_not_import_says_why(tmp_path):
 
 
 def test_a_failing_pip_says_where_its_reason_stands(project, monkeypatch):
-    monkeypatch.setattr(bootstrap, "run", lambda command: 1)
+    monkeypatch.setattr(bootstrap, "run", lambda command, **environment: 1)
 
     with pytest.raises(
         bootstrap.SetupError, match=r"^pip could not install the packages; its own words are above"
@@ -128,7 +130,7 @@ def test_a_failing_pip_says_where_its_reason_stands(project, monkeypatch):
 
 
 def test_an_index_without_that_torch_says_so(project, monkeypatch):
-    monkeypatch.setattr(bootstrap, "run", lambda command: 1)
+    monkeypatch.setattr(bootstrap, "run", lambda command, **environment: 1)
     monkeypatch.setattr(bootstrap, "upgrade_pip", lambda python: None)
 
     with pytest.raises(bootstrap.SetupError, match=r"^pip finds no torch as pinned in pyproject\.toml"):
@@ -187,7 +189,7 @@ def test_a_stop_is_one_sentence_and_a_status(tmp_path, capsys):
 def pip_report(project, url, version, *, requires):
     """A stand-in for running pip: writes the report that it would."""
 
-    def run(command):
+    def run(command, **environment):
         torch = {"download_info": {"url": url}, "metadata": {"version": version, "requires_dist": requires}}
         (project / "build" / "torch-report.json").write_text(json.dumps({"install": [torch]}))
         return 0
