@@ -1,4 +1,4 @@
-"""The lab's commands: run, list, show, work, devices, doctor, experiments. Needs no Django and imports no torch.
+"""The lab's commands: run, list, show, work, devices, doctor, experiments. No Django, and no torch in here.
 
 Exit codes: 0 all is well (`run`: done and verified), 1 the run failed or is not verified, 2 what was asked
 for cannot be done (a bad spec, an unknown run, a ledger out of reach), 130 stopped with Ctrl-C.
@@ -182,9 +182,8 @@ def show_devices(options: argparse.Namespace) -> int:
     if found.torch is None:
         print("torch is not installed. Install the extra “lab”: pip install 'sixfold[lab]'.")
     else:
-        print(
-            f"torch {found.torch.version}, built for {f'CUDA {found.torch.cuda}' if found.torch.cuda else 'CPU'}"
-        )
+        built_for = f"CUDA {found.torch.cuda}" if found.torch.cuda else "CPU"
+        print(f"torch {found.torch.version}, built for {built_for}")
     return OK
 
 

@@ -205,10 +205,34 @@ def migrate(url: str) -> None:
             return  # Alembic takes most of a second to import
         _upgrade(engine)
     except SQLAlchemyError as error:
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        raise LedgerError(f"The ledger at {_shown(engine.url)} cannot be opened: {reason}.") from error
+        raise _unreachable(engine, error) from error
     finally:
         engine.dispose()
+
+
+def inspect_ledger(url: str) -> tuple[str, str | None]:
+    """The ledger's address without its password, and the revision of its tables (None: there are none yet).
+
+    Changes nothing, makes nothing. Raises `LedgerError` when it cannot be reached.
+    """
+    engine = _engine(url)
+    file = engine.url.database
+    if engine.dialect.name == "sqlite" and not Path(str(file)).exists():
+        return _shown(engine.url), None
+    try:
+        return _shown(engine.url), revision_of(engine)
+    except SQLAlchemyError as error:
+        raise _unreachable(engine, error) from error
+    finally:
+        engine.dispose()
+
+
+def folder_of(url: str) -> Path:
+    """The folder for what belongs beside the ledger: that of a SQLite file, else the site's home."""
+    address = _engine(url).url
+    return (
+        Path(str(address.database)).absolute().parent if address.get_backend_name() == "sqlite" else _home()
+    )
 
 
 def revision_of(engine: Engine) -> str | None:
@@ -706,6 +730,11 @@ def _home() -> Path:
 
 def _shown(url: URL) -> str:
     return url.render_as_string(hide_password=True)
+
+
+def _unreachable(engine: Engine, error: SQLAlchemyError) -> LedgerError:
+    reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+    return LedgerError(f"The ledger at {_shown(engine.url)} cannot be opened: {reason}.")
 
 
 def _engine(url: str, *, make_folder: bool = False) -> Engine:

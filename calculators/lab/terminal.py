@@ -4,18 +4,20 @@ import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from calculators.lab.calls import Op
 from calculators.lab.compare import TOLERATED_SHARE, Comparison, matrix
 from calculators.lab.measurements import Event, Log, Prediction, Progress, Quantity, StepSeconds, Verified
 from calculators.lab.plan import Plan
 from calculators.lab.spec import Job, Spec
-from calculators.lab.store import Run, RunState
+
+if TYPE_CHECKING:  # a dry run does without SQLAlchemy
+    from calculators.lab.store import Run
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """Columns as wide as their widest cell; the first `left` begin at the left, the others end at the right."""
+    """Columns as wide as their widest cell; the first `left` are left-aligned, the others right-aligned."""
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
@@ -115,7 +117,7 @@ def verdicts(comparisons: Iterable[Comparison]) -> list[str]:
 
 
 def run_text(
-    run: Run,
+    run: "Run",
     comparisons: Sequence[Comparison],
     *,
     verifications: Sequence[Verified],
@@ -147,7 +149,7 @@ def run_text(
     return "\n\n".join(filter(None, pieces))
 
 
-def runs_table(runs: Iterable[Run]) -> str:
+def runs_table(runs: Iterable["Run"]) -> str:
     """The list of runs, one a line."""
     header = [
         "run",
@@ -266,18 +268,18 @@ def _where(device: str, backend: str, staged: bool) -> str:
     return f"{device}, talking through {by}" if device else "a machine not chosen yet"
 
 
-def _placed(run: Run) -> str:
+def _placed(run: "Run") -> str:
     ranks = f"{run.world_size} ranks on {_where(run.device, run.backend, run.staged)}"
     return f"{ranks} · {run.machine}" if run.machine else ranks
 
 
-def _ended(run: Run) -> str:
-    if run.state is RunState.RUNNING:
+def _ended(run: "Run") -> str:
+    if run.state == "running":
         return f"running since {run.started_at:%H:%M:%S} UTC"
     return str(run.state) if run.seconds is None else f"{run.state} in {run.seconds:,.2f} s"
 
 
-def _verified(run: Run, verifications: Sequence[Verified]) -> list[str]:
+def _verified(run: "Run", verifications: Sequence[Verified]) -> list[str]:
     said = [f"{'✓' if v.holds else '✗'} rank {v.rank}: {v}" for v in verifications]
     if not said and run.is_final:
         said = ["– No rank has compared its result with the unsharded one."]
