@@ -1,6 +1,21 @@
-"""Addresses of the calculators pages."""
+"""Addresses of the calculator and run pages."""
 
-from django.urls import URLPattern
+from django.urls import path
+
+from calculators import views
 
 app_name = "calculators"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("calculate/traffic", views.traffic, name="traffic"),
+    path("calculate/traffic/inline", views.inline_traffic, name="inline-traffic"),
+    path("calculate/split-map", views.split_map, name="split-map"),
+    path("calculate/split-map/inline", views.inline_map, name="inline-map"),
+    path("runs/", views.run_list, name="runs"),
+    path("runs/new", views.new_run, name="new-run"),
+    path("runs/new/forecast", views.forecast, name="forecast"),
+    path("runs/<int:run_id>/", views.run, name="run"),
+    path("runs/<int:run_id>/cancel", views.cancel, name="cancel"),
+    path("runs/<int:run_id>.json", views.run_json, name="run-json"),
+    path("runs/<int:run_id>.csv", views.run_csv, name="run-csv"),
+    path("runs/<int:run_id>.toml", views.run_toml, name="run-toml"),
+]

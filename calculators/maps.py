@@ -1,0 +1,71 @@
+"""Split maps for pages: a layout's picture, or the sentence why there is none, and the step that is lit."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from calculators.answers import Case, Family
+from calculators.predict.shapes import Layout
+from calculators.splitmap import SplitMap, Step, split_map
+
+MOST_DRAWN = 8
+"""Devices that a picture beside a calculation shows; more would be too small to read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberedStep:
+    """A step of the walk and its place in it, from 1."""
+
+    number: int
+    step: Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A layout as a page shows it, at one step of the walk (the first is the whole picture).
+
+    `problem` says why there is no map, else it is empty.
+    """
+
+    map: SplitMap | None
+    problem: str = ""
+    number: int = 1
+
+    @property
+    def steps(self) -> list[NumberedStep]:
+        steps = self.map.steps if self.map else ()
+        return [NumberedStep(number=i, step=step) for i, step in enumerate(steps, start=1)]
+
+    @property
+    def current(self) -> Step | None:
+        return self.steps[self.number - 1].step if self.steps else None
+
+    @property
+    def before(self) -> int | None:
+        return self.number - 1 if self.number > 1 else None
+
+    @property
+    def after(self) -> int | None:
+        return self.number + 1 if self.number < len(self.steps) else None
+
+
+def drawn(case: Case, family: Family) -> Picture:
+    """The picture beside a calculation: its devices on the axis of one family."""
+    return picture(
+        Layout(**{family: min(case.devices, MOST_DRAWN)}),
+        layers=case.shape.layers,
+        phase=case.phase,
+        batch=case.batch,
+        tokens=case.tokens,
+        micro_batches=case.micro_batches,
+        hidden_size=case.shape.hidden_size,
+        bytes_per_element=case.shape.bytes_per_element,
+    )
+
+
+def picture(layout: Layout, *, number: int = 1, **sizes: Any) -> Picture:
+    """The map of a layout (`sizes` as `split_map` takes them); one that cannot be drawn gives the reason."""
+    try:
+        found = split_map(layout, **sizes)
+    except ValueError as error:
+        return Picture(map=None, problem=str(error))
+    return Picture(map=found, number=min(number, len(found.steps)))

@@ -1,0 +1,50 @@
+/* Draws every figure of a page with Plotly: the data and layout come from the server as JSON beside it.
+
+   <figure data-chart="NAME"> holds <div class="plot" id="NAME-plot"> and <script type="application/json" id="NAME-figure">.
+   A colour may be a custom property of the style sheet, "var(--tp)": it is read at drawing time, so a figure follows
+   light and dark. A figure that htmx swaps in is drawn anew; a plot kept by hx-preserve changes in place. */
+(() => {
+  "use strict";
+
+  const NARROW = 600; // px: below it a figure gets less height and no room for long labels
+
+  const drawAll = (root) => {
+    if (!window.Plotly) return; // the table under the figure says the same
+    for (const figure of root.querySelectorAll("figure[data-chart]")) draw(figure);
+  };
+
+  const draw = (figure) => {
+    const name = figure.dataset.chart;
+    const plot = document.getElementById(`${name}-plot`);
+    const source = document.getElementById(`${name}-figure`);
+    if (!plot || !source) return;
+    const { data, layout } = withColours(JSON.parse(source.textContent), getComputedStyle(document.documentElement));
+    const narrow = figure.clientWidth < NARROW;
+    Plotly.react(plot, data, { ...layout, height: narrow ? 280 : layout.height }, {
+      displayModeBar: false,
+      responsive: true,
+    });
+    figure.classList.add("drawn");
+  };
+
+  const withColours = (value, style) => {
+    if (typeof value === "string") {
+      const name = /^var\((--[\w-]+)\)$/.exec(value)?.[1];
+      return name ? style.getPropertyValue(name).trim() : value;
+    }
+    if (Array.isArray(value)) return value.map((item) => withColours(item, style));
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, withColours(item, style)]));
+    }
+    return value;
+  };
+
+  const redraw = () => drawAll(document);
+
+  redraw();
+  document.addEventListener("htmx:afterSettle", redraw);
+  document.addEventListener("htmx:beforeCleanupElement", (event) => {
+    if (window.Plotly && event.target.classList?.contains("js-plotly-plot")) Plotly.purge(event.target);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+})();
