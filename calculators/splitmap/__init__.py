@@ -22,7 +22,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitMap:
-    """The picture of one layout as SVG markup, safe to put into a page as it is; `static/splitmap.css` colours it.
+    """The picture of one layout as SVG markup, safe in a page as it is; `static/splitmap.css` colours it.
 
     `sentences` say what the picture shows, `text` is all of them together, and `steps` follow one token:
     first the whole picture, then each thing that happens, for readers without a script as well.

@@ -25,15 +25,17 @@ HOST_TITLE = 22.0
 STAGE_TITLE = 20.0
 CARD_TITLE = 20.0
 CARD_CAPTION = 18.0
-RAIL = 16.0  # from the cards down to the line that joins them
+RAIL = 28.0  # from the cards down to the line that joins them, with its label
+RAIL_BETWEEN_ROWS = 15.0  # and where the label is further down
 PILL_LINE = 16.0
 MOST_COLUMNS = 4
 MOST_STRIPES = 12
+MOST_LABELLED_STAGES = 4  # of a longer pipeline only the first boundary of each kind has its label
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lit:
-    """What one step of the strip lights up: stages whose devices work, exchanges in flight. None lights everything."""
+    """What one step of the strip lights up: the stages at work and the exchanges in flight."""
 
     stages: Collection[int] = ()
     all_reduces: Collection[int] = ()
@@ -82,7 +84,6 @@ class _Drawing:
         self.scene, self.lit = scene, lit
         self.lane = RETURN_LANE if scene.token_return.calls else 0.0
         self.inner = _Box(x=MARGIN, y=MARGIN, width=WIDTH - 2 * MARGIN - self.lane, height=0)
-        self.gap = self._gap_height()
         self.stages, self.hosts, self.bottom = self._lay_out()
 
     def svg(self) -> str:
@@ -113,17 +114,17 @@ class _Drawing:
         hosts: list[tuple[int, _Box]] = []
         if scene.tensor_groups_cross_hosts:
             for number in range(scene.pp):
-                y += self.gap * (number > 0)
+                y += self._gap(number)
                 stages.append(self._lay_out_stage(number, y))
                 hosts += stages[-1].hosts
                 y = stages[-1].bottom
             return stages, hosts, y
         stages_per_host = max(1, min(scene.pp, scene.ranks_per_host // scene.tp))
         for first in range(0, scene.pp, stages_per_host):
-            y += self.gap * (first > 0)
+            y += self._gap(first)
             top, y = y, y + HOST_TITLE
             for number in range(first, min(first + stages_per_host, scene.pp)):
-                y += self.gap * (number > first)
+                y += self._gap(number) * (number > first)
                 stages.append(self._lay_out_stage(number, y))
                 y = stages[-1].bottom
             y += PAD
@@ -153,8 +154,9 @@ class _Drawing:
             if spans and not opens:
                 number_of_host, opened = hosts[-1]
                 hosts[-1] = (number_of_host, replace(opened, height=y - opened.y))
-            y += RAIL
-            rails.append(y)
+            last = row[-1] is devices[-1]
+            rails.append(y + (RAIL if last else RAIL_BETWEEN_ROWS))
+            y = rails[-1] + (0 if last else PAD)
         label = len(self._pill_lines(words.all_reduce_label(scene))) * PILL_LINE
         return _Stage(
             top=top, cards=tuple(cards), hosts=tuple(hosts), rails=tuple(rails), bottom=y + label / 2 + 4
@@ -174,7 +176,7 @@ class _Drawing:
         return _even(tp)
 
     def _place_row(self, row: list[Device], y: float) -> list[tuple[_Box | None, Device, _Box]]:
-        """Cards of one row; where the stage spans hosts, also the part of a host box that the first card opens."""
+        """Cards of one row, each first card of a host with that host's box where the stage spans hosts."""
         columns, spans = self._columns(), self.scene.tensor_groups_cross_hosts
         height = self._card_height()
         if not spans:
@@ -207,17 +209,24 @@ class _Drawing:
 
     def _model_height(self) -> float:
         stripes = self._stripes()
-        return max(30.0 if self.scene.pp > 4 else 48.0, 3.0 * stripes)
+        return max(30.0 if self.scene.pp > MOST_LABELLED_STAGES else 48.0, 2.4 * stripes)
 
     def _stripes(self) -> int:
         per_stage = self.scene.layers_per_stage
         return self.scene.pp * min(per_stage, max(1, MOST_STRIPES // self.scene.pp))
 
-    def _gap_height(self) -> float:
-        if self.scene.pp == 1:
+    def _gap(self, stage: int) -> float:
+        """Room above a stage for what arrives there."""
+        boundary = stage - 1
+        if boundary < 0:
             return 0.0
-        lines = max(len(self._pill_lines(words.send_label(self.scene, b))) for b in range(self.scene.pp - 1))
-        return 26.0 + lines * PILL_LINE
+        if not self._is_labelled(boundary):
+            return 22.0
+        return 26.0 + len(self._pill_lines(words.send_label(self.scene, boundary))) * PILL_LINE
+
+    def _is_labelled(self, boundary: int) -> bool:
+        kinds = [self.scene.boundary_crosses_hosts(other) for other in range(boundary + 1)]
+        return self.scene.pp <= MOST_LABELLED_STAGES or kinds.index(kinds[boundary]) == boundary
 
     # The marks.
 
@@ -259,12 +268,11 @@ class _Drawing:
         x, y = model.right + 12, box.y + box.height / 2
         stage = f" · stage {device.stage}" if self.scene.pp > 1 else ""
         layers = words.layer_range(device.first_layer, device.last_layer)
-        whole = "whole" if device.first_layer == device.last_layer else "each of them whole"
         return [
             frame,
             *self._model(device, model),
             text(name + stage, x=x, y=y - 4, class_="sm-name"),
-            text(f"{layers}, {whole}", x=x, y=y + 13, class_="sm-caption"),
+            text(f"{layers}, whole", x=x, y=y + 13, class_="sm-caption"),
         ]
 
     def _slice_caption(self, device: Device, width: float) -> str:
@@ -280,7 +288,9 @@ class _Drawing:
         held_x = box.x + (device.slice - 1) * held_width
         both = scene.tp > 1 and scene.pp > 1
         family = "family-tp" if scene.tp > 1 else "family-pp" if scene.pp > 1 else "sm-unsplit"
-        elsewhere, band, held = [], [], []
+        elsewhere: list[str] = []
+        band: list[str] = []
+        held: list[str] = []
         for stripe in range(stripes):
             here = first <= stripe < first + per_stage
             y, height = box.y + stripe * step, step - (1.5 if step > 4 else 0.9)
@@ -310,7 +320,7 @@ class _Drawing:
                 drawn.append(
                     tag("path", d=f"M{box.middle:.1f} {rail:.1f}V{box.bottom + 5:.1f}", class_="sm-line")
                 )
-                drawn.append(_head(box.middle, box.bottom + 1, up=True))
+                drawn.append(_head(box.middle, box.bottom + 2, up=True))
         if len(stage.rails) > 1:
             x = self.inner.x + PAD / 2
             drawn.append(
@@ -339,7 +349,8 @@ class _Drawing:
             drawn.append(_head(box.middle, end - 2, up=False))
             if two_ways:
                 drawn.append(_head(box.middle, top + 2, up=True))
-        drawn.append(self._pill(words.send_label(scene, boundary), y=(top + end) / 2 - 1))
+        if self._is_labelled(boundary):
+            drawn.append(self._pill(words.send_label(scene, boundary), y=(top + end) / 2 - 1))
         state = self._state(self.lit is None or boundary in self.lit.boundaries)
         return group(*drawn, class_=f"sm-exchange family-pp {state}")
 
@@ -388,7 +399,8 @@ class _Drawing:
         if stripes == scene.layers:
             stripe = "each stripe is one layer"
         else:
-            stripe = f"{words.count(stripes, 'stripe')} stand{'s' if stripes == 1 else ''} for {scene.layers} layers"
+            stand = "stands" if stripes == 1 else "stand"
+            stripe = f"{words.count(stripes, 'stripe')} {stand} for {scene.layers} layers"
         y += 17
         lines.append(text(f"filled: held on this device; {stripe}", x=x, y=y, class_="sm-key"))
         return lines, y + 6

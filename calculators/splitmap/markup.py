@@ -8,11 +8,8 @@ WIDEST_CHARACTER = 0.6  # em, on average in DejaVu Sans, the widest of the fonts
 
 
 def tag(name: str, *children: str, **attributes: str | float) -> str:
-    """One element. Children are markup already; attributes are escaped, `class_` and `a_b` become class and a-b."""
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"'
-        for key, value in attributes.items()
-    )
+    """One element. Children are markup already, attributes are escaped, `class_` becomes class."""
+    written = "".join(f' {key.rstrip("_")}="{escape(_number(value))}"' for key, value in attributes.items())
     return f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>"
 
 

@@ -101,16 +101,25 @@ def make_scene(
     """
     _check(layout, layers, ranks_per_host)
     per_stage = layers // layout.pp
-    case = {
-        "hidden_size": hidden_size,
-        "phase": phase,
-        "batch": batch,
-        "tokens": tokens,
-        "micro_batches": micro_batches,
-        "bytes_per_element": bytes_per_element,
-    }
-    tensor = tensor_parallel(layers=per_stage, ranks=layout.tp, **case)
-    pipeline = pipeline_parallel(stages=layout.pp, **case)
+    tensor = tensor_parallel(
+        layers=per_stage,
+        ranks=layout.tp,
+        phase=phase,
+        batch=batch,
+        tokens=tokens,
+        micro_batches=micro_batches,
+        hidden_size=hidden_size,
+        bytes_per_element=bytes_per_element,
+    )
+    pipeline = pipeline_parallel(
+        stages=layout.pp,
+        phase=phase,
+        batch=batch,
+        tokens=tokens,
+        micro_batches=micro_batches,
+        hidden_size=hidden_size,
+        bytes_per_element=bytes_per_element,
+    )
     devices = tuple(
         Device(
             rank=rank,
@@ -149,17 +158,15 @@ def _check(layout: Layout, layers: int, ranks_per_host: int) -> None:
                 f"{axis} is {size}, but this map draws tensor and pipeline splits only. Leave {axis} at 1."
             )
     if layout.sp:
-        raise ValueError(
-            "sp is on, but this map draws tensor and pipeline splits only. Turn sp off: tp alone moves as many bytes."
-        )
+        raise ValueError("sp is on, but this map draws tensor and pipeline splits only. Turn sp off.")
     if layers < 1:
         raise ValueError(f"layers is {layers}, but a model has at least 1 layer.")
     if ranks_per_host < 1:
         raise ValueError(f"ranks_per_host is {ranks_per_host}, but a host has at least 1 device.")
     if layout.world_size > MOST_DEVICES:
         raise ValueError(
-            f"tp {layout.tp} × pp {layout.pp} is {layout.world_size} devices, but a map of more than {MOST_DEVICES} "
-            "cannot be read. Make tp or pp smaller."
+            f"tp {layout.tp} × pp {layout.pp} is {layout.world_size} devices, but nobody can read a map "
+            f"of more than {MOST_DEVICES}. Make tp or pp smaller."
         )
     if layers % layout.pp:
         raise ValueError(
@@ -167,17 +174,15 @@ def _check(layout: Layout, layers: int, ranks_per_host: int) -> None:
             f"{_nearest(layout.pp, [size for size in range(1, layers + 1) if layers % size == 0])}"
         )
     if layout.world_size > ranks_per_host and layout.tp % ranks_per_host and ranks_per_host % layout.tp:
-        fitting = [
-            size for size in range(1, layout.world_size + 1) if not (layout.tp % size and size % layout.tp)
-        ]
+        sizes = range(1, layout.world_size + 1)
+        fitting = [size for size in sizes if layout.tp % size == 0 or size % layout.tp == 0]
         raise ValueError(
-            f"ranks_per_host is {ranks_per_host}, but groups of {layout.tp} devices that share a layer neither "
-            f"share such hosts equally nor fill them. {_nearest(ranks_per_host, fitting)}"
+            f"ranks_per_host is {ranks_per_host}, but groups of {layout.tp} devices that share a layer "
+            f"neither share such hosts equally nor fill them. {_nearest(ranks_per_host, fitting)}"
         )
 
 
 def _nearest(size: int, working: list[int]) -> str:
-    near = [other for other in working if other < size][-1:] + [other for other in working if other > size][
-        :1
-    ]
+    below = [other for other in working if other < size][-1:]
+    near = below + [other for other in working if other > size][:1]
     return f"Nearest that {'work' if len(near) > 1 else 'works'}: {' or '.join(map(str, near))}."

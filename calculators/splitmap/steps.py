@@ -1,4 +1,4 @@
-"""One token's way through a layout (a prompt's, a batch's), as moments: a caption, and what is lit in the picture."""
+"""One token's way through a layout (a prompt's, a batch's): captions, and what each lights in the picture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def walk(scene: Scene) -> Iterator[tuple[str, Lit | None]]:
     elif scene.token_return.calls:
         yield (
             f"Stage {scene.pp - 1} chooses the token and returns its id, "
-            f"{words.size(scene.token_return.bytes_per_call)}, to stage 0. Only now can the next token begin.",
+            f"{words.size(scene.token_return.bytes_per_call)}, to stage 0. Only then does the next begin.",
             Lit(token_return=True, stages=(scene.pp - 1, 0)),
         )
 
@@ -48,13 +48,13 @@ def _one_stage(scene: Scene, stage: int) -> tuple[str, Lit]:
         return f"{where}device {first.rank} works through {layers}, alone.", Lit(stages=(stage,))
     forward = 2 * scene.layers_per_stage
     caption = (
-        f"{where}in each of {layers} all {scene.tp} devices work on their slices at the same moment and all-reduce "
-        f"twice, after attention and after feed-forward: {words.count(forward, 'all-reduce')}."
+        f"{where}in each of {layers} all {scene.tp} devices work on their slices at the same moment and "
+        f"all-reduce twice, after attention and after feed-forward: {words.count(forward, 'all-reduce')}."
     )
     if scene.layers_per_stage == 1:
         caption = (
-            f"{where}in {layers} all {scene.tp} devices work on their slices at the same moment and all-reduce twice, "
-            "after attention and after feed-forward."
+            f"{where}in {layers} all {scene.tp} devices work on their slices at the same moment and "
+            "all-reduce twice, after attention and after feed-forward."
         )
     return caption[0].upper() + caption[1:], Lit(stages=(stage,), all_reduces=(stage,))
 

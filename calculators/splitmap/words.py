@@ -5,6 +5,8 @@ from __future__ import annotations
 from calculators.predict.shapes import Phase
 from calculators.splitmap.scene import Device, Scene
 
+MOST_TOLD_ONE_BY_ONE = 4
+
 
 def title(scene: Scene) -> str:
     """The layout in a few words."""
@@ -15,7 +17,8 @@ def title(scene: Scene) -> str:
         splits.append(f"tensor parallel over {scene.tp}")
     if scene.pp > 1:
         splits.append(f"pipeline parallel over {scene.pp}")
-    return f"{count(scene.layers, 'layer')}, {' and '.join(splits)} devices"
+    devices = " devices" if len(splits) == 1 else ""
+    return f"{count(scene.layers, 'layer')}, {' and '.join(splits)}{devices}"
 
 
 def sentences(scene: Scene) -> tuple[str, ...]:
@@ -31,13 +34,12 @@ def all_reduce_label(scene: Scene) -> tuple[str, ...]:
 
 def send_label(scene: Scene, boundary: int) -> tuple[str, ...]:
     calls = scene.send.calls
+    where = " between hosts" if scene.boundary_crosses_hosts(boundary) else ""
     if scene.phase == Phase.TRAINING:
-        what = "send" + ("s" if calls > 2 else "") + f": {number(calls / 2)} down, {number(calls / 2)} up"
+        what = f"sends{where}: {number(calls / 2)} down, {number(calls / 2)} up"
         how_often = f"per {scene.phase.unit}"
     else:
-        what, how_often = "send", f"{number(calls)} per {scene.phase.unit}"
-    if scene.boundary_crosses_hosts(boundary):
-        what = what.replace("send", "send between hosts", 1)
+        what, how_often = f"send{where}", f"{number(calls)} per {scene.phase.unit}"
     each = " from each" if scene.tp > 1 else ""
     return (what, how_often + each, size(scene.send.bytes_per_call))
 
@@ -94,7 +96,8 @@ def _place(scene: Scene) -> tuple[str, ...]:
     where = "on one host" if scene.hosts == 1 else f"on {scene.hosts} hosts of {scene.ranks_per_host}"
     if scene.hosts > 1 and scene.ranks_per_host == 1:
         where = "each on a host of its own"
-    return (f"{title(scene)}: {count(scene.layout.world_size, 'device')} {where}.",)
+    both = f": {scene.layout.world_size} devices" if scene.tp > 1 and scene.pp > 1 else ""
+    return (f"{title(scene)}{both}, {where}.",)
 
 
 def _held(scene: Scene) -> tuple[str, ...]:
@@ -102,10 +105,16 @@ def _held(scene: Scene) -> tuple[str, ...]:
         return (
             f"It holds {'the only layer' if scene.layers == 1 else f'all {scene.layers} layers'}, whole.",
         )
+    if scene.tp == 1 and scene.pp > MOST_TOLD_ONE_BY_ONE:
+        first, *_, last = scene.devices
+        return (
+            f"Device {first.rank} is stage {first.stage}: {_layers(first)}, whole; and so on, "
+            f"{count(scene.layers_per_stage, 'layer')} each, to device {last.rank}, stage {last.stage}: "
+            f"{_layers(last)}.",
+        )
     if scene.tp == 1:
         return tuple(
-            f"Device {device.rank} is stage {device.stage}: {layer_range(device.first_layer, device.last_layer)}, "
-            "whole."
+            f"Device {device.rank} is stage {device.stage}: {_layers(device)}, whole."
             for device in scene.devices
         )
     held = []
@@ -134,8 +143,8 @@ def _travels(scene: Scene) -> tuple[str, ...]:
         across = ", from host to host," if scene.tensor_groups_cross_hosts else ""
         said.append(
             f"The {scene.tp} devices{each_stage} combine partial sums{across} in "
-            f"{count(scene.all_reduce.calls, 'all-reduce')} per {unit} of {size(scene.all_reduce.bytes_per_call)} "
-            "each, before they may go on."
+            f"{count(scene.all_reduce.calls, 'all-reduce')} per {unit} "
+            f"of {size(scene.all_reduce.bytes_per_call)} each, before they may go on."
         )
     if scene.pp > 1:
         said.append(_boundary_sentence(scene))
@@ -156,7 +165,8 @@ def _boundary_sentence(scene: Scene) -> str:
     boundaries = "the one boundary" if scene.pp == 2 else f"each of the {scene.pp - 1} boundaries"
     each = "each device hands its counterpart" if scene.tp > 1 else "the stage hands the next"
     if scene.phase == Phase.TRAINING:
-        sends = f"{size(scene.send.bytes_per_call)} {number(scene.send.calls / 2)} times forward and as often back"
+        times = number(scene.send.calls / 2)
+        sends = f"{size(scene.send.bytes_per_call)} {times} times forward and as often back"
     else:
         times = "" if scene.send.calls == 1 else f" {number(scene.send.calls)} times"
         sends = f"{size(scene.send.bytes_per_call)}{times}"
