@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -27,11 +27,15 @@ _BLAME_SECONDS = 0.3
 
 
 class LocalLauncher:
-    """Runs plans on this machine. Warm it up once; a context manager closes it."""
+    """Runs plans on this machine. Warm it up once; a context manager closes it.
 
-    def __init__(self) -> None:
+    `work` is what each rank does, a function of a module; left out, it is `ranks.run_rank`.
+    """
+
+    def __init__(self, *, work: Callable[..., None] | None = None) -> None:
+        self._work = work
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["calculators.lab.ranks"])
+        self._context.set_forkserver_preload(["calculators.lab.preload"])
 
     def __enter__(self) -> Self:
         return self
@@ -42,7 +46,10 @@ class LocalLauncher:
         self.close()
 
     def warm_up(self) -> None:
-        """Start the fork server and wait until a process forked from it has answered."""
+        """Start the fork server and wait until a process forked from it has answered.
+
+        Call it from a thread that lives as long as the launcher: the fork server ends with that thread.
+        """
         process = self._context.Process(target=_nothing, args=(os.getpid(),))
         process.start()
         process.join()
@@ -57,7 +64,7 @@ class LocalLauncher:
         when the time limit ended it.
         """
         deadline = time.monotonic() + plan.spec.time_limit_seconds
-        with _Ranks(self._context, plan) as ranks:
+        with _Ranks(self._context, plan, self._work) as ranks:
             while ranks.are_talking:
                 events = ranks.listen(TICK_SECONDS)
                 yield from events
@@ -74,7 +81,7 @@ class LocalLauncher:
 class _Ranks:
     """The processes of one run and the pipes they speak through."""
 
-    def __init__(self, context: ForkServerContext, plan: Plan) -> None:
+    def __init__(self, context: ForkServerContext, plan: Plan, work: Callable[..., None] | None) -> None:
         self._processes: dict[int, ForkServerProcess] = {}
         self._pipes: dict[int, Connection] = {}
         self._ends: dict[int, Connection] = {}
@@ -90,7 +97,7 @@ class _Ranks:
                     self._pipes[rank], self._ends[rank] = receiver, sender
                     process = context.Process(
                         target=_rank_process,
-                        args=(plan, rank, port, listener if rank == 0 else None, sender),
+                        args=(plan, rank, port, listener if rank == 0 else None, sender, work),
                         name=f"rank-{rank}",
                         daemon=True,
                     )
@@ -188,7 +195,14 @@ def _nothing(parent: int) -> None:
     """What a process does that only shows the fork server is there."""
 
 
-def _rank_process(plan: Plan, rank: int, port: int, listener: socket.socket | None, pipe: Connection) -> None:
+def _rank_process(
+    plan: Plan,
+    rank: int,
+    port: int,
+    listener: socket.socket | None,
+    pipe: Connection,
+    work: Callable[..., None] | None,
+) -> None:
     """The life of a rank's process: rendezvous, run, and a last word if it fails."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to answer
@@ -206,7 +220,8 @@ def _rank_process(plan: Plan, rank: int, port: int, listener: socket.socket | No
             wait_for_workers=False,
             **({} if listener is None else {"master_listen_fd": listener.detach()}),
         )
-        ranks.run_rank(plan, rank=rank, store=store, say=lambda event: pipe.send((time.monotonic(), event)))
+        run = work or ranks.run_rank
+        run(plan, rank=rank, store=store, say=lambda event: pipe.send((time.monotonic(), event)))
     except BaseException:
         # The clock is one for all processes of this machine, so the first failure is known by its time.
         pipe.send((time.monotonic(), ranks.failure(rank)))
