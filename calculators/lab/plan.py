@@ -1,4 +1,4 @@
-"""From a spec to a plan: where ranks compute, what a step calls, and every prediction made before it starts."""
+"""From a spec to a plan: where ranks compute, what a step calls, and what its meters should read."""
 
 from dataclasses import dataclass
 

@@ -162,7 +162,7 @@ def _from_torchrun() -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if size != spec.ranks:
         sys.exit(
-            f"torchrun started {size} ranks, but the spec asks for {spec.ranks}. Start as many as it asks for."
+            f"torchrun started {size} ranks, but the spec asks for {spec.ranks}. Start that many."
         )
     plan = make_plan(spec, place(spec, find_devices()))
     store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=spec.time_limit_seconds)))

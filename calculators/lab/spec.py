@@ -157,7 +157,7 @@ class Spec:
 
     @property
     def parameters(self) -> int:
-        """Weights of the whole model: attention 4·h², feed-forward 2·h·f, two norms; embedding, norm, head."""
+        """Weights of the whole model: a layer has 4·h² + 2·h·f + 2·h, the ends 2·V·h + h."""
         h = self.hidden_size
         return self.layers * (4 * h * h + 2 * h * self.ffn_width + 2 * h) + 2 * self.vocab_size * h + h
 
