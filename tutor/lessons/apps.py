@@ -6,3 +6,6 @@ from django.apps import AppConfig
 class LessonsConfig(AppConfig):
     name = "tutor.lessons"
     label = "lessons"
+
+    def ready(self) -> None:
+        from tutor.lessons import catalogue  # noqa: F401 - registers the check of all lessons

@@ -8,17 +8,20 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 from django.urls import Resolver404, resolve
 
+from calculators.forms import SplitMapForm, TrafficForm
 from calculators.lab.spec import experiment_names
 from quizzes.packs.reading import read_yaml
 from tutor.lessons.defects import LessonError
 from tutor.lessons.glossary import Glossary, read_glossary
 from tutor.lessons.loader import Known, Lesson, load_lessons
 from tutor.lessons.markup import Piece
+from tutor.lessons.pieces import schedule_of
 
 CONTENT = Path(__file__).parent / "content"
 GLOSSARY = Path(settings.BASE_DIR) / "docs" / "glossary.md"
 PACKS = Path(settings.BASE_DIR) / "quizzes" / "packs"
 CALCULATORS = ("traffic",)
+FORMS = {"calculator": TrafficForm, "split-map": SplitMapForm}
 
 
 def lessons() -> dict[str, Lesson]:
@@ -48,13 +51,17 @@ def known() -> Known:
 
 def problem_of(piece: Piece) -> str | None:
     """What is wrong with the sizes a piece asks for, as a sentence, or None."""
-    from tutor.lessons.pieces import schedule_of
-
     if piece.kind == "schedule":
         try:
             schedule_of(piece)
         except ValueError as error:
             return str(error)
+    if piece.kind in FORMS:
+        form = FORMS[piece.kind](piece.params)
+        if form.unknown:
+            return f"{form.unknown[0]} is not a size here. Use {', '.join(form.fields)}."
+        if not form.is_valid():
+            return str(next(iter(form.errors.values()))[0])
     return None
 
 

@@ -164,7 +164,7 @@ Complain = Callable[[int, str], None]
 
 
 def _split(text: str, complain: Complain) -> tuple[dict[str, Entry], str]:
-    """The front matter by key, and the text below as many blank lines, so that its lines keep their numbers."""
+    """The front matter by key, and the text below as many blank lines, so that line numbers hold."""
     lines = text.splitlines()
     if not lines or lines[0].strip() != "---" or "---" not in (line.strip() for line in lines[1:]):
         complain(1, "A lesson starts with front matter between two lines of ---. Add it.")

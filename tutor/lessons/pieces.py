@@ -5,7 +5,9 @@ from collections.abc import Callable
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
+from calculators.inline import inline_calculator, inline_split_map
 from calculators.lab.spec import experiment
+from quizzes.inline import inline_check
 from tutor.htmx import HtmxHttpRequest
 from tutor.lessons.markup import Piece
 from tutor.lessons.schedule import Schedule, forward_schedule
@@ -29,20 +31,14 @@ def schedule_of(piece: Piece) -> Schedule:
 
 
 def _check(piece: Piece, request: HtmxHttpRequest) -> SafeString:
-    from quizzes.inline import inline_check
-
     return inline_check(piece.name, request)
 
 
 def _calculator(piece: Piece, request: HtmxHttpRequest) -> SafeString:
-    from calculators.inline import inline_calculator
-
     return inline_calculator(piece.name, piece.params, request)
 
 
 def _split_map(piece: Piece, request: HtmxHttpRequest) -> SafeString:
-    from calculators.inline import inline_split_map
-
     return inline_split_map(piece.params, request)
 
 
