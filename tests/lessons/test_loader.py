@@ -189,5 +189,5 @@ def test_lessons_come_in_reading_order_and_their_anchors_are_checked(tmp_path):
     assert list(load_lessons(tmp_path, known())) == ["counting", "waiting"]
 
     lesson_file(tmp_path, front=second, body=f"{BODY}\n[x](/lessons/counting/#how)\n", name="waiting.md")
-    with pytest.raises(LessonError, match=r"waiting\.md, line 24: The lesson counting has no heading #how\."):
+    with pytest.raises(LessonError, match=r"waiting\.md, line 23: The lesson counting has no heading #how\."):
         load_lessons(tmp_path, known())

@@ -35,6 +35,8 @@ from tutor.lessons.numbers import NUMBER, NumberError, numbers_in, written, writ
 NOTES = ("exam", "practice", "worked", "answer")
 PIECES = ("check", "calculator", "split-map", "schedule", "experiment")
 _DIRECTIVE = re.compile(r":::(?P<rest>.*)")
+# TeX sets 1{,}048 as two numbers and a comma; a reader, and a screen reader, should meet one.
+_SPLIT_THOUSANDS = re.compile(r'</mn><mo rspace="0">,</mo><mn>(?=\d{3}</?m)')
 _OPENING = re.compile(r"(?P<kind>[a-z-]+)(?:\s+(?P<words>.*))?")
 
 
@@ -89,6 +91,7 @@ def read(text: str, *, names: Mapping[str, float], terms: Mapping[str, Term]) ->
     parser = _parser()
     tokens = parser.parse(text, environment)
     html = str(markdown.clean(parser.renderer.render(tokens, parser.options, environment), ids=True))
+    html = _SPLIT_THOUSANDS.sub(",", html)
     html = html.replace(
         '<div class="answer-opens"></div>', '<details class="answer"><summary>Answer</summary>'
     )
