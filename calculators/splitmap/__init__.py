@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from calculators.predict.shapes import Layout, Phase
-from calculators.splitmap import steps, words
+from calculators.splitmap import words
 from calculators.splitmap.drawing import draw
-from calculators.splitmap.scene import make_scene
+from calculators.splitmap.scene import Scene, make_scene
+from calculators.splitmap.steps import walk
 
 __all__ = ["SplitMap", "Step", "split_map"]
 
@@ -24,21 +26,40 @@ class Step:
 class SplitMap:
     """The picture of one layout as SVG markup, safe in a page as it is; `static/splitmap.css` colours it.
 
-    `sentences` say what the picture shows, `text` is all of them together, and `steps` follow one token:
-    first the whole picture, then each thing that happens, for readers without a script as well.
+    `sentences` say what the picture shows, `text` is all of them together, and `steps` follow one token: first
+    the whole picture, then each thing that happens, for readers without a script as well. Each is made when it
+    is first asked for.
     """
 
-    title: str
-    svg: str
-    sentences: tuple[str, ...]
-    steps: tuple[Step, ...]
+    scene: Scene
+
+    @property
+    def title(self) -> str:
+        """The layout in a few words."""
+        return words.title(self.scene)
+
+    @cached_property
+    def svg(self) -> str:
+        """The picture."""
+        return draw(self.scene)
+
+    @cached_property
+    def sentences(self) -> tuple[str, ...]:
+        """The picture in words, a sentence for each thing it shows."""
+        return words.sentences(self.scene)
 
     @property
     def text(self) -> str:
         """The picture in words, one paragraph."""
         return " ".join(self.sentences)
 
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """One token's way through the layout."""
+        return tuple(Step(caption=caption, svg=draw(self.scene, lit)) for caption, lit in walk(self.scene))
 
+
+@lru_cache(maxsize=128)  # pages draw the same few layouts again and again
 def split_map(
     layout: Layout,
     *,
@@ -72,9 +93,4 @@ def split_map(
         hidden_size=hidden_size,
         bytes_per_element=bytes_per_element,
     )
-    return SplitMap(
-        title=words.title(scene),
-        svg=draw(scene),
-        sentences=words.sentences(scene),
-        steps=tuple(Step(caption=caption, svg=draw(scene, lit)) for caption, lit in steps.walk(scene)),
-    )
+    return SplitMap(scene=scene)

@@ -65,13 +65,17 @@ class _Box:
 
 @dataclass(frozen=True, kw_only=True)
 class _Stage:
-    """One stage laid out: its cards in rows, and where its all-reduce label and the stage end."""
+    """One stage laid out: its cards in rows, the lines under them, and where it ends."""
 
     top: float
-    cards: tuple[tuple[Device, _Box], ...]
+    rows: tuple[tuple[tuple[Device, _Box], ...], ...]
     hosts: tuple[tuple[int, _Box], ...]  # only where a stage spans several hosts
     rails: tuple[float, ...]
     bottom: float
+
+    @property
+    def cards(self) -> list[tuple[Device, _Box]]:
+        return [card for row in self.rows for card in row]
 
 
 def draw(scene: Scene, lit: Lit | None = None) -> str:
@@ -138,18 +142,17 @@ class _Drawing:
         if scene.tp == 1:
             box = self._inside_host(y)
             card = _Box(x=box.x, y=y, width=box.width, height=self._card_height())
-            return _Stage(top=top, cards=((devices[0], card),), hosts=(), rails=(), bottom=card.bottom)
-        cards: list[tuple[Device, _Box]] = []
+            return _Stage(top=top, rows=(((devices[0], card),),), hosts=(), rails=(), bottom=card.bottom)
+        rows: list[tuple[tuple[Device, _Box], ...]] = []
         hosts: list[tuple[int, _Box]] = []
         rails: list[float] = []
         spans = scene.tensor_groups_cross_hosts
         for row in self._rows(devices):
             opens = spans and not (hosts and hosts[-1][0] == row[0].host)
             card_y = y + HOST_TITLE * opens
-            for host, device, box in self._place_row(row, card_y):
-                cards.append((device, box))
-                if opens and host is not None:
-                    hosts.append((device.host, host))
+            placed = self._place_row(row, card_y)
+            rows.append(tuple((device, box) for _, device, box in placed))
+            hosts += [(device.host, host) for host, device, _ in placed if opens and host is not None]
             y = card_y + self._card_height() + PAD * spans
             if spans and not opens:
                 number_of_host, opened = hosts[-1]
@@ -159,20 +162,24 @@ class _Drawing:
             y = rails[-1] + (0 if last else PAD)
         label = len(self._pill_lines(words.all_reduce_label(scene))) * PILL_LINE
         return _Stage(
-            top=top, cards=tuple(cards), hosts=tuple(hosts), rails=tuple(rails), bottom=y + label / 2 + 4
+            top=top, rows=tuple(rows), hosts=tuple(hosts), rails=tuple(rails), bottom=y + label / 2 + 4
         )
 
     def _rows(self, devices: tuple[Device, ...]) -> list[list[Device]]:
-        columns = self._columns()
-        return [list(devices[i : i + columns]) for i in range(0, len(devices), columns)]
+        columns, per_host = self._columns(), self.scene.ranks_per_host
+        wide = self.scene.tensor_groups_cross_hosts and per_host > columns  # then no row has two hosts
+        blocks = per_host if wide else len(devices)
+        return [
+            list(devices[row : min(row + columns, block + blocks)])
+            for block in range(0, len(devices), blocks)
+            for row in range(block, block + blocks, columns)
+        ]
 
     def _columns(self) -> int:
         tp, per_host = self.scene.tp, self.scene.ranks_per_host
         if self.scene.tensor_groups_cross_hosts and per_host < tp:
-            # Whole hosts in a row, or whole rows in a host.
-            return (
-                min(tp, MOST_COLUMNS // per_host * per_host) if per_host <= MOST_COLUMNS else _even(per_host)
-            )
+            in_a_row = MOST_COLUMNS // per_host * per_host  # whole hosts
+            return min(tp, in_a_row) if in_a_row else _even(per_host)
         return _even(tp)
 
     def _place_row(self, row: list[Device], y: float) -> list[tuple[_Box | None, Device, _Box]]:
@@ -309,7 +316,7 @@ class _Drawing:
         return [*drawn, group(*held, class_=f"sm-held {family}")]
 
     def _all_reduce(self, number: int, stage: _Stage) -> str:
-        rows = self._rows_of_boxes(stage)
+        rows = [[box for _, box in row] for row in stage.rows]
         drawn = []
         for rail, boxes in zip(stage.rails, rows, strict=True):
             left, right = boxes[0].middle, boxes[-1].middle
@@ -330,10 +337,6 @@ class _Drawing:
         state = self._state(self.lit is None or number in self.lit.all_reduces)
         return group(*drawn, class_=f"sm-exchange family-tp {state}")
 
-    def _rows_of_boxes(self, stage: _Stage) -> list[list[_Box]]:
-        boxes, columns = [box for _, box in stage.cards], self._columns()
-        return [boxes[i : i + columns] for i in range(0, len(boxes), columns)]
-
     def _send(self, boundary: int) -> str:
         scene, above, below = self.scene, self.stages[boundary], self.stages[boundary + 1]
         crosses = scene.boundary_crosses_hosts(boundary)
@@ -343,7 +346,7 @@ class _Drawing:
             top, end = above.bottom + PAD, below.top - HOST_TITLE
         drawn = []
         two_ways = scene.phase == Phase.TRAINING
-        for box in self._rows_of_boxes(below)[0]:
+        for _, box in below.rows[0]:
             start = top + (8 if two_ways else 3)
             drawn.append(tag("path", d=f"M{box.middle:.1f} {start:.1f}V{end - 7:.1f}", class_="sm-line"))
             drawn.append(_head(box.middle, end - 2, up=False))
@@ -356,7 +359,7 @@ class _Drawing:
 
     def _token_return(self) -> str:
         last, first = self.stages[-1].cards[-1][1], self.stages[0].cards[0][1]
-        right = max(box.right for _, box in self.stages[0].cards[: self._columns()])
+        right = self.stages[0].rows[0][-1][1].right
         x = WIDTH - MARGIN - RETURN_LANE / 2 + 2
         y_from, y_to = last.y + last.height / 2, first.y + first.height / 2
         line = f"M{last.right:.1f} {y_from:.1f}H{x:.1f}V{y_to:.1f}H{right + 7:.1f}"
@@ -390,6 +393,8 @@ class _Drawing:
         return [pieces[0], " · ".join(pieces[1:])]
 
     def _footer(self) -> tuple[list[str], float]:
+        if self.lit:
+            return [], self.bottom + 4
         scene, x, y = self.scene, self.inner.x + 2, self.bottom + 18
         lines = [text(words.bytes_sent_label(scene), x=x, y=y, class_="sm-total")]
         if self.lane:
@@ -401,8 +406,12 @@ class _Drawing:
         else:
             stand = "stands" if stripes == 1 else "stand"
             stripe = f"{words.count(stripes, 'stripe')} {stand} for {scene.layers} layers"
-        y += 17
-        lines.append(text(f"filled: held on this device; {stripe}", x=x, y=y, class_="sm-key"))
+        keys = [f"filled: held on this device; {stripe}"]
+        if scene.tp > 1 and scene.pp > 1:
+            keys = ["filled: held on this device; outlined: its stage", stripe]
+        for key in keys:
+            y += 17
+            lines.append(text(key, x=x, y=y, class_="sm-key"))
         return lines, y + 6
 
     def _state(self, on: bool) -> str:

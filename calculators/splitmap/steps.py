@@ -47,31 +47,26 @@ def _one_stage(scene: Scene, stage: int) -> tuple[str, Lit]:
     if scene.tp == 1:
         return f"{where}device {first.rank} works through {layers}, alone.", Lit(stages=(stage,))
     forward = 2 * scene.layers_per_stage
+    everybody = "both devices" if scene.tp == 2 else f"all {scene.tp} devices"
     caption = (
-        f"{where}in each of {layers} all {scene.tp} devices work on their slices at the same moment and "
+        f"{where}in each of {layers} {everybody} work on their slices at the same moment and "
         f"all-reduce twice, after attention and after feed-forward: {words.count(forward, 'all-reduce')}."
     )
     if scene.layers_per_stage == 1:
         caption = (
-            f"{where}in {layers} all {scene.tp} devices work on their slices at the same moment and "
+            f"{where}in {layers} {everybody} work on their slices at the same moment and "
             "all-reduce twice, after attention and after feed-forward."
         )
     return caption[0].upper() + caption[1:], Lit(stages=(stage,), all_reduces=(stage,))
 
 
 def _one_boundary(scene: Scene, boundary: int) -> tuple[str, Lit]:
-    who = (
-        f"Each device of stage {boundary} sends its counterpart"
-        if scene.tp > 1
-        else f"Stage {boundary} sends"
-    )
-    across = ", to another host" if scene.boundary_crosses_hosts(boundary) else ""
-    return (
-        f"{who} {words.size(scene.send.bytes_per_call)} to stage {boundary + 1}{across}."
-        if scene.tp == 1
-        else f"{who} in stage {boundary + 1} {words.size(scene.send.bytes_per_call)}{across}.",
-        Lit(boundaries=(boundary,), stages=(boundary, boundary + 1)),
-    )
+    size, below = words.size(scene.send.bytes_per_call), boundary + 1
+    across = ", on another host" if scene.boundary_crosses_hosts(boundary) else ""
+    caption = f"Stage {boundary} sends {size} to stage {below}{across}."
+    if scene.tp > 1:
+        caption = f"Each device of stage {boundary} sends {size} to its counterpart in stage {below}{across}."
+    return caption, Lit(boundaries=(boundary,), stages=(boundary, below))
 
 
 def _the_middle(scene: Scene, stages: range) -> tuple[str, Lit]:

@@ -118,13 +118,19 @@ def _held(scene: Scene) -> tuple[str, ...]:
             for device in scene.devices
         )
     held = []
-    for stage in range(scene.pp):
+    told = range(scene.pp) if scene.pp <= MOST_TOLD_ONE_BY_ONE else (0, scene.pp - 1)
+    for stage in told:
         first, *_, last = scene.stage(stage)
-        layers = f"every one of the {scene.layers} layers" if scene.pp == 1 else f"each of {_layers(first)}"
+        layers = f"all {scene.layers} layers" if scene.layers > 1 else "the only layer"
+        shared = layers if scene.pp == 1 else _layers(first)
         is_stage = f" are stage {stage} and" if scene.pp > 1 else ""
         held.append(
-            f"Devices {first.rank} {'and' if scene.tp == 2 else 'to'} {last.rank}{is_stage} hold "
-            f"one slice in {scene.tp} of {layers}."
+            f"Devices {first.rank} {'and' if scene.tp == 2 else 'to'} {last.rank}{is_stage} share {shared}: "
+            f"each holds one slice in {scene.tp} of every layer."
+        )
+    if scene.pp > MOST_TOLD_ONE_BY_ONE:
+        held.insert(
+            1, f"The stages between hold {count(scene.layers_per_stage, 'layer')} each in the same way."
         )
     return tuple(held)
 
