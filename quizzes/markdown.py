@@ -104,6 +104,7 @@ def fresh_parser(*, cues: bool = False) -> MarkdownIt:
     """A parser of your own, for a caller that adds rules (lessons do). Pass its HTML through `clean`."""
     markdown = MarkdownIt("commonmark", {"html": False, "typographer": False}).enable("table")
     dollarmath_plugin(markdown, allow_space=False, allow_digits=False, allow_labels=False)
+    markdown.inline.ruler.before("math_inline", "money", _money_rule)
     markdown.inline.ruler.before("link", "cue", _cue_rule)
     markdown.core.ruler.push("math", _convert_math)
     markdown.core.ruler.push("align", _align_by_class)
@@ -175,6 +176,19 @@ def _classes(tex: str, style: str) -> str:
 @cache
 def _tex() -> LatexToMathML:
     return LatexToMathML(annotation=True, fancy_error=False, max_expansions=1000)
+
+
+def _money_rule(state: StateInline, silent: bool) -> bool:
+    """A dollar sign whose partner lies beyond a backtick is money: “$2, then `$x`” holds no formula."""
+    if state.src[state.pos] != "$":
+        return False
+    partner = state.src.find("$", state.pos + 1, state.posMax)
+    if partner < 0 or "`" not in state.src[state.pos : partner]:
+        return False
+    if not silent:
+        state.pending += "$"
+    state.pos += 1
+    return True
 
 
 def _convert_math(state: StateCore) -> None:

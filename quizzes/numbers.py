@@ -39,7 +39,7 @@ def parse_number(text: str, *, unit: str = "", accepted: Sequence[str] = ()) -> 
     match = _TYPED.fullmatch(typed)
     if match is None:
         raise NumberProblem(f"“{typed}” is not a number. Type digits, for example 1.5 or 1,048,576.")
-    number = _digits(match["number"], typed) * 10.0 ** _exponent(match, typed)
+    number = float(f"{_digits(match['number'], typed)}e{_exponent(match, typed)}")
     if match["sign"] == "-":
         number = -number
     if not math.isfinite(number):
@@ -73,8 +73,8 @@ _TYPED = re.compile(
 _GROUPED = re.compile(r"\d{1,3}(?:([,.' _’])\d{3})(?:\1\d{3})*")
 
 
-def _digits(number: str, typed: str) -> float:
-    """The value of digits with separators. A lone comma before three digits is asked back, never guessed."""
+def _digits(number: str, typed: str) -> str:
+    """Plain decimal digits. A lone comma before three digits is asked back, never guessed."""
     number = number.strip()
     commas, dots = number.count(","), number.count(".")
     blanks = bool(re.search(r"[' _’]", number))
@@ -95,7 +95,7 @@ def _digits(number: str, typed: str) -> float:
         raise NumberProblem(
             f"“{typed}” is not written as one number: the separators do not fall into groups of three."
         )
-    return float(f"{re.sub(r'[^0-9]', '', _ascii(whole)) or '0'}.{_ascii(part) or '0'}")
+    return f"{re.sub(r'[^0-9]', '', _ascii(whole)) or '0'}.{_ascii(part) or '0'}"
 
 
 def _exponent(match: re.Match[str], typed: str) -> int:

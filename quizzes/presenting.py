@@ -261,7 +261,7 @@ def _judged(
 ) -> list[JudgedOption]:
     if isinstance(content, Numeric):
         return []
-    return [
+    judged = [
         JudgedOption(
             html=markdown.render_inline(option_text(option, content, serving.params), strict=False),
             chosen=option.id in response.chosen_option_ids,
@@ -271,6 +271,8 @@ def _judged(
         )
         for option in (content.option(name) for name in serving.option_ids)
     ]
+    # What was chosen, then what is right, then the others as they stood.
+    return sorted(judged, key=lambda option: (not option.chosen, not option.right))
 
 
 def _slips(

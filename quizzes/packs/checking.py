@@ -201,7 +201,8 @@ def _question_findings(
     """Everything about one question that its field types alone cannot say."""
 
     def error(where: Place, rule: str, message: str) -> Finding:
-        return _error(document.file, document.line((*place, *where)), rule, f"{content.id}: {message}")
+        line = document.line((*place, *where))
+        return Finding(file=document.file, line=line, rule=rule, message=f"{content.id}: {message}")
 
     def warning(where: Place, rule: str, message: str) -> Finding:
         line = document.line((*place, *where))
