@@ -154,8 +154,8 @@ class Split:
         return tuple(
             ShownFormula(
                 gives=formula.gives,
-                symbols=mathml(formula.symbols),
-                numbers=mathml(formula.numbers),
+                symbols=mathml(formula.symbols, display=True),
+                numbers=mathml(formula.numbers, display=True),
                 legend=tuple((mathml(symbol), meaning) for symbol, meaning in formula.legend),
             )
             for formula in self.traffic.formulas

@@ -43,7 +43,7 @@ class Forecast:
 
     @property
     def title(self) -> str:
-        return f"{title_of(self.spec)} on {counted(self.spec.ranks, 'rank')}"
+        return f"{title_of(self.spec)}, on {counted(self.spec.ranks, 'rank')}"
 
     @property
     def unit(self) -> str:

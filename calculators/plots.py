@@ -131,7 +131,8 @@ def wire_figure(comparisons: Iterable[Comparison], *, family: Family, steps: int
         "barmode": "stack",
         "bargap": 0.4,
         "bargroupgap": 0.15,
-        "xaxis": _axis("") | {"type": "category"},
+        "xaxis": _axis("") | {"type": "category", "showgrid": False},
+        "margin": {"l": 72, "r": 16, "t": 36, "b": 28},
         "yaxis": _axis(f"wire bytes sent in {steps:,} {unit}s") | _linear_byte_ticks(top),
     }
     return {"data": data, "layout": layout}
@@ -144,7 +145,14 @@ def _layout(*, height: int) -> Figure:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": "var(--ink)"},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "itemclick": False},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "itemclick": False,
+            "traceorder": "normal",
+        },
         "hoverlabel": {
             "bgcolor": "var(--raised)",
             "bordercolor": "var(--line)",

@@ -74,7 +74,7 @@ class RunPage:
     @property
     def title(self) -> str:
         """What ran, in one line."""
-        return f"{title_of(self.run.spec)} on {counted(self.run.world_size, 'rank')}"
+        return f"{title_of(self.run.spec)}, on {counted(self.run.world_size, 'rank')}"
 
     @property
     def unit(self) -> str:

@@ -19,12 +19,12 @@
     const source = document.getElementById(`${name}-figure`);
     if (!plot || !source) return;
     const { data, layout } = withColours(JSON.parse(source.textContent), getComputedStyle(document.documentElement));
+    figure.classList.add("drawn"); // first, so that the plot has a width to fill
     const narrow = figure.clientWidth < NARROW;
     Plotly.react(plot, data, { ...layout, height: narrow ? 280 : layout.height }, {
       displayModeBar: false,
       responsive: true,
     });
-    figure.classList.add("drawn");
   };
 
   const withColours = (value, style) => {
