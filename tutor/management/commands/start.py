@@ -83,7 +83,7 @@ def first_page_answers(host: str, port: int) -> bool:
     """Whether the site serves its first page; waits a moment for it. (Also warms it up.)"""
     connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
-        connection.request("GET", "/")
+        connection.request("GET", "/", headers={"Connection": "close"})
         return connection.getresponse().status < 500
     except (OSError, http.client.HTTPException):
         return False
