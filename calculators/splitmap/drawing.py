@@ -320,6 +320,8 @@ class _Drawing:
         drawn = []
         for rail, boxes in zip(stage.rails, rows, strict=True):
             left, right = boxes[0].middle, boxes[-1].middle
+            if rail == stage.rails[-1]:  # it reaches its label, which stands in the middle
+                right = max(right, self.inner.middle)
             if len(stage.rails) > 1:
                 left = self.inner.x + PAD / 2
             drawn.append(tag("path", d=f"M{left:.1f} {rail:.1f}H{right:.1f}", class_="sm-line"))
@@ -406,9 +408,9 @@ class _Drawing:
         else:
             stand = "stands" if stripes == 1 else "stand"
             stripe = f"{words.count(stripes, 'stripe')} {stand} for {scene.layers} layers"
-        keys = [f"filled: held on this device; {stripe}"]
+        keys = [f"filled: held here; {stripe}"]
         if scene.tp > 1 and scene.pp > 1:
-            keys = ["filled: held on this device; outlined: its stage", stripe]
+            keys = ["filled: held here; outlined: this stage’s layers", stripe]
         for key in keys:
             y += 17
             lines.append(text(key, x=x, y=y, class_="sm-key"))
