@@ -175,7 +175,10 @@ class Sessions(sessionmaker[Session]):
     def reading(self) -> Iterator[Session]:
         """A session that only looks, at one moment of the ledger; a change made in it is an error."""
         engine: Engine = self.kw["bind"]
-        with self(bind=engine.execution_options(ledger_reads_only=True)) as session:
+        options: dict[str, Any] = {"ledger_reads_only": True}
+        if engine.dialect.name == "postgresql":
+            options |= {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
+        with self(bind=engine.execution_options(**options)) as session:
             yield session
 
 
@@ -758,9 +761,7 @@ def _engine(url: str, *, make_folder: bool = False) -> Engine:
     except ArgumentError as error:
         if isinstance(error, NoSuchModuleError):
             kind = address.drivername
-            raise LedgerError(
-                f"The ledger address begins with “{kind}”, a database not known here."
-            ) from error
+            raise LedgerError(f"The ledger address begins with “{kind}”, which is not known.") from error
         raise LedgerError(
             f"The ledger address “{url}” is not a database URL. Write sqlite:///FILE or "
             "postgresql://USER@HOST/DATABASE."
