@@ -1,0 +1,63 @@
+"""The warm fork server against torchrun: the same job, the same ranks, from the command to the last number."""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from calculators.lab.devices import find_devices, place
+from calculators.lab.launch import LocalLauncher
+from calculators.lab.measurements import Failed
+from calculators.lab.plan import Plan, make_plan
+from calculators.lab.spec import Spec, experiment
+from tests.bench.results import Result, at_least
+
+RANKS = 4
+TIMES = 3
+FACTOR = 4
+
+
+def measure() -> list[Result]:
+    """Seconds of a four-rank tensor-parallel run, launched both ways, the median of three each."""
+    spec = Spec.parse({**experiment("tensor-decode").to_dict(), "ranks": RANKS, "steps": 16})
+    plan = make_plan(spec, place(spec, find_devices()))
+    with LocalLauncher() as launcher:
+        launcher.warm_up()
+        _warm(launcher, plan)  # the first run pages the libraries in
+        warm = statistics.median(_warm(launcher, plan) for _ in range(TIMES))
+    cold = statistics.median(_torchrun(spec) for _ in range(TIMES))
+    what = f"{spec.layers} layers, {spec.steps} tokens"
+    return [
+        Result(name="4-rank TP run, warm fork server", value=warm, unit="s", note=what),
+        Result(name="4-rank TP run, torchrun", value=cold, unit="s", note=what),
+        at_least("torchrun ÷ warm fork server", cold / warm, FACTOR, "×"),
+    ]
+
+
+def _warm(launcher: LocalLauncher, plan: Plan) -> float:
+    started = time.perf_counter()
+    for event in launcher.run(plan):
+        if isinstance(event, Failed):
+            raise RuntimeError(f"rank {event.rank}: {event.reason}\n{event.traceback}")
+    return time.perf_counter() - started
+
+
+def _torchrun(spec: Spec) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "spec.toml"
+        path.write_text(spec.to_toml())
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(spec.ranks)]
+        command += [
+            "--master-addr",
+            "127.0.0.1",
+            "--master-port",
+            "0",
+            "-m",
+            "calculators.lab.ranks",
+            str(path),
+        ]
+        started = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return time.perf_counter() - started

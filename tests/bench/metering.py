@@ -1,0 +1,104 @@
+"""What metering costs: the same tensor-parallel step with the counting group and without, interleaved.
+
+Three copies of the job run in the same ranks, step by step in a random order that all ranks share: one over the
+counting group and two over bare gloo groups. The two bare ones against each other are the control: they show
+how far apart two equal things come out here.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calculators.lab.devices import Placement
+from calculators.lab.launch import LocalLauncher
+from calculators.lab.measurements import Event, Failed, StepSeconds
+from calculators.lab.plan import Plan, make_plan
+from calculators.lab.spec import Spec
+from tests.bench.results import Result
+
+STEPS = 600
+LIMIT = 1.05
+NOISE = 0.03
+
+
+def measure(launcher_of: Callable[..., LocalLauncher] = LocalLauncher) -> list[Result]:
+    """The ratio of medians with its 95 % bootstrap interval, and the same of the control."""
+    spec = Spec.parse({"job": "tensor", "ranks": 2, "layers": 2, "steps": STEPS, "time_limit_seconds": 600})
+    plan = make_plan(spec, Placement(device="cpu", backend="gloo", staged=False, note=""))
+    times = _times(launcher_of(work=interleave), plan)
+    metered, bare, again = times.reshape(STEPS, 3).T
+    ratio, low, high = ratio_of_medians(metered, bare)
+    control, control_low, control_high = ratio_of_medians(again, bare)
+    is_noisy = max(control_high - 1, 1 - control_low) > NOISE
+    return [
+        Result(
+            name="metered ÷ unmetered step, upper 95 % bound",
+            value=high,
+            unit="×",
+            goal=f"≤ {LIMIT:g}",
+            met=None if is_noisy else high <= LIMIT,
+            note=f"ratio of medians {ratio:.4f}, interval {low:.4f} to {high:.4f}, {STEPS} steps each",
+        ),
+        Result(
+            name="A/A control, the same ratio of two bare groups",
+            value=control,
+            unit="×",
+            goal=f"1 ± {NOISE:g}",
+            met=not is_noisy,
+            note=f"interval {control_low:.4f} to {control_high:.4f}",
+        ),
+    ]
+
+
+def ratio_of_medians(
+    numerator: NDArray[np.float64], denominator: NDArray[np.float64], *, draws: int = 4_000
+) -> tuple[float, float, float]:
+    """median(numerator) ÷ median(denominator) with its 95 % bootstrap interval; rounds are drawn together."""
+    rng = np.random.default_rng(20_261_201)
+    rounds = rng.integers(len(numerator), size=(draws, len(numerator)))
+    ratios = np.median(numerator[rounds], axis=1) / np.median(denominator[rounds], axis=1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(np.median(numerator) / np.median(denominator)), float(low), float(high)
+
+
+def interleave(plan: Plan, *, rank: int, store: object, say: Callable[[Event], None]) -> None:
+    """What each rank does: rounds of three steps in a shared random order; their times, metered first."""
+    import time
+
+    import torch
+    import torch.distributed as dist
+
+    from calculators.lab import groups, jobs
+
+    torch.set_num_threads(1)
+    size = plan.world_size
+    metered = groups.join(store, rank=rank, size=size, backend="gloo", staged=False, timeout_seconds=600)
+    # Bare groups like the metered one within: gloo on the loopback address.
+    bare = [dist.new_group(backend="gloo", timeout=timedelta(seconds=600)) for _ in range(2)]
+    cpu = torch.device("cpu")
+    work = [jobs.build(plan.spec, rank=rank, group=group, device=cpu) for group in (metered, *bare)]
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        for job in work:
+            job.step()
+    times = np.zeros((plan.spec.steps, 3))
+    for turn in range(plan.spec.steps):
+        for which in rng.permutation(3):
+            started = time.perf_counter()
+            work[which].step()
+            times[turn, which] = time.perf_counter() - started
+    say(StepSeconds(rank=rank, seconds=tuple(times.ravel().tolist())))
+    dist.barrier()
+
+
+def _times(launcher: LocalLauncher, plan: Plan) -> NDArray[np.float64]:
+    """The times of the slower rank of each step: a step is over when both ranks are through."""
+    by_rank: list[tuple[float, ...]] = []
+    for event in launcher.run(plan):
+        if isinstance(event, Failed):
+            raise RuntimeError(f"rank {event.rank}: {event.reason}\n{event.traceback}")
+        if isinstance(event, StepSeconds):
+            by_rank.append(event.seconds)
+    return np.max(np.array(by_rank), axis=0)

@@ -1,0 +1,152 @@
+"""Every HTML page: its server time, its queries, and what a first visit fetches, plotly.js apart."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.bench.results import Result, at_most
+
+MILLISECONDS = 20.0
+QUERIES = 12
+KILOBYTES = 60.0
+
+
+def measure() -> list[Result]:
+    """The slowest, the most talkative and the heaviest page, each by name, and the table of all."""
+    with tempfile.TemporaryDirectory(prefix="sixfold-bench-") as home:
+        # A process of its own: settings read their home once.
+        environment = {**os.environ, "SIXFOLD_HOME": home, "DJANGO_SETTINGS_MODULE": "tutor.settings"}
+        command = [sys.executable, "-m", "tests.bench.pages"]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    pages = json.loads(done.stdout.splitlines()[-1])
+    results = []
+    for page in pages:
+        weight = f"{page['kilobytes']:.1f} kB compressed" + (", and plotly.js" if page["plotly"] else "")
+        results.append(
+            at_most(
+                f"server time of {page['name']}",
+                page["milliseconds"],
+                MILLISECONDS,
+                "ms",
+                note=f"{page['queries']} queries, {weight}",
+            )
+        )
+    most = max(pages, key=lambda page: page["queries"])
+    heaviest = max(pages, key=lambda page: page["kilobytes"])
+    charts = [page["name"] for page in pages if page["plotly"]]
+    without = [page["name"] for page in pages if page["plotly"] and not page["chart"]]
+    return [
+        *results,
+        at_most("most queries of a page", most["queries"], QUERIES, "queries", note=most["name"]),
+        at_most(
+            "heaviest page, HTML + CSS + JS without plotly.js",
+            heaviest["kilobytes"],
+            KILOBYTES,
+            "kB compressed",
+            note=heaviest["name"],
+        ),
+        at_most(
+            "pages with plotly.js but no chart", len(without), 0, "pages", note=f"with: {', '.join(charts)}"
+        ),
+    ]
+
+
+def _walk() -> list[dict[str, object]]:
+    """Visit every page as the owner, in this process, with a finished run in the ledger and a question answered."""
+    import statistics
+    import time
+
+    import django
+
+    django.setup()
+    from django.conf import settings
+    from django.contrib.auth import get_user_model
+    from django.db import connection
+    from django.test import Client
+    from django.test.utils import CaptureQueriesContext
+    from django.utils import timezone
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    from calculators.lab import worker
+    from calculators.lab.devices import find_devices
+    from calculators.lab.launch import LocalLauncher
+    from calculators.lab.spec import experiment
+    from calculators.lab.store import open_ledger, submit
+    from tutor.management.commands.start import prepare
+
+    settings.ALLOWED_HOSTS = ["testserver"]
+    prepare()
+    sessions = open_ledger(settings.LEDGER_URL)
+    with sessions.begin() as session:
+        run = submit(session, experiment("tensor-decode"), submitted_by="owner", now=timezone.now())
+    with LocalLauncher() as launcher:
+        worker.work(sessions, launcher, owner="bench", devices=find_devices(), once=True)
+    client = Client()
+    owner, _ = get_user_model().objects.get_or_create(username="owner", is_staff=True)
+    client.force_login(owner)
+
+    ledger_queries: list[str] = []
+    event.listen(Engine, "before_cursor_execute", lambda *arguments: ledger_queries.append(arguments[2]))
+    addresses = {
+        "home": "/",
+        "lessons": "/lessons/",
+        "lesson TP": "/lessons/tensor-parallelism/",
+        "lesson PP": "/lessons/pipeline-parallelism/",
+        "lesson TP or PP?": "/lessons/tp-or-pp/",
+        "glossary": "/glossary/",
+        "practice": "/practice/",
+        "the pack": "/practice/tp-or-pp/",
+        "a question": "/practice/tp-or-pp/wide-ffn-batch-one/",
+        "traffic": "/calculate/traffic",
+        "split map": "/calculate/split-map",
+        "runs": "/runs/",
+        "new run": "/runs/new?experiment=tensor-decode",
+        "a measured run": f"/runs/{run.id}/",
+    }
+    pages = []
+    for name, address in addresses.items():
+        response = client.get(address)
+        assert response.status_code == 200, (name, response.status_code)
+        times = []
+        for _ in range(15):
+            started = time.perf_counter()
+            client.get(address)
+            times.append(time.perf_counter() - started)
+        ledger_queries.clear()
+        with CaptureQueriesContext(
+            connection,
+        ) as captured:
+            html = client.get(address).content
+        asked = len(captured) + sum(
+            not statement.startswith(("BEGIN", "PRAGMA")) for statement in ledger_queries
+        )
+        pages.append(
+            {
+                "name": name,
+                "milliseconds": 1e3 * statistics.median(times),
+                "queries": asked,
+                "kilobytes": _weight(html, settings.STATIC_ROOT) / 1e3,
+                "plotly": b"plotly" in html and b"plotly.min" in html,
+                "chart": b"data-chart" in html,
+            }
+        )
+    return pages
+
+
+def _weight(html: bytes, static_root: Path) -> int:
+    """Compressed bytes of the page and of the styles and scripts that it names, plotly.js apart."""
+    total = len(gzip.compress(html))
+    for name in set(re.findall(rb'(?:src|href)="/static/([^"]+\.(?:css|js))"', html)):
+        if b"plotly" not in name:
+            total += len(gzip.compress((Path(static_root) / name.decode()).read_bytes()))
+    return total
+
+
+if __name__ == "__main__":
+    print(json.dumps(_walk()))

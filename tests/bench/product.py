@@ -1,0 +1,104 @@
+"""The product as a person has it: `make run` to its first page, and a click to a plotted result, in Chromium."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+from tests.bench.results import Result, at_most
+from tests.conftest import CHROMIUM, CHROMIUM_FLAGS
+
+ROOT = Path(__file__).parents[2]
+CLICKS = 3
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/enter\?token=\S+")
+
+
+def measure() -> list[Result]:
+    """Seconds from `make run` to its first page, and from the click to the plot of a warm four-rank run."""
+    with tempfile.TemporaryDirectory(prefix="sixfold-bench-") as home:
+        with running(Path(home)):
+            pass  # the first start makes the databases and collects static files
+        started = time.perf_counter()
+        with running(Path(home)) as address:
+            first_page = time.perf_counter() - started
+            clicks = sorted(_clicks(address))
+    return [
+        at_most("make run to first page, nothing changed", first_page, 5, "s"),
+        at_most(
+            "click to plotted result, warm 4-rank TP run",
+            clicks[len(clicks) // 2],
+            2.5,
+            "s",
+            note=f"median of {CLICKS}: " + ", ".join(f"{click:.2f}" for click in clicks),
+        ),
+    ]
+
+
+@contextmanager
+def running(home: Path) -> Iterator[str]:
+    """`make run` in a home of its own, until the block ends; the address that signs the owner in."""
+    command = ["make", "--no-print-directory", "run", "PORT=8765"]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "SIXFOLD_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    said = []
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if found := ADDRESS.search(line):
+                break
+        else:
+            raise RuntimeError("make run ended early:\n" + "".join(said))
+        threading.Thread(target=process.stdout.read, daemon=True).start()  # or a full pipe would stop it
+        base = found.group().split("/enter")[0]
+        with urllib.request.urlopen(base + "/") as response:
+            assert response.status == 200
+        yield found.group()
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(timeout=30)
+
+
+def _clicks(address: str) -> list[float]:
+    """Seconds from *Start the run* to bars on the page, a few times; the first run is only warm-up."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+        page = browser.new_page()
+        page.goto(address)
+        base = address.split("/enter")[0]
+        seconds = [_click(page, base) for _ in range(CLICKS + 1)]
+        browser.close()
+    return seconds[1:]
+
+
+def _click(page: Page, base: str) -> float:
+    page.goto(f"{base}/runs/new?experiment=tensor-decode")
+    page.locator("details.spec summary").click()
+    page.locator("[name=ranks]").fill("4")
+    page.locator("[name=steps]").fill("16")
+    page.wait_for_timeout(500)  # the forecast follows the fields
+    started = time.perf_counter()
+    page.get_by_role("button", name="Start the run").click()
+    page.locator("#wire-plot .bars .point, #wire-plot .scatterlayer .point").first.wait_for(timeout=60_000)
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    sys.exit("Run it with the others: make bench.")
