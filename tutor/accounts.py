@@ -1,14 +1,29 @@
 """Who may come in: the owner by the link that `make run` prints, anyone else by name and password."""
 
 import secrets
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest
 from django.utils.http import url_has_allowed_host_and_scheme
 
 OWNER = "owner"
+
+
+class SignInForm(AuthenticationForm):
+    """Name and password of an account that exists."""
+
+    error_messages = AuthenticationForm.error_messages | {
+        "invalid_login": "No account has this name and password. Capitals count in both.",
+    }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # The page begins with a way in that needs no field; do not scroll past it.
+        self.fields["username"].widget.attrs.pop("autofocus", None)
 
 
 def owner_for(token: str) -> AbstractBaseUser | None:

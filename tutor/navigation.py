@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 
 LINKS = (
     ("Lessons", "lessons:index"),
@@ -29,20 +29,10 @@ def surroundings(request: HttpRequest) -> dict[str, object]:
     """Context of `base.html`."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
     return {
-        "navigation": [_link(name, address, request.path) for name, address in _addresses()],
+        "navigation": [_link(name, reverse(view), request.path) for name, view in LINKS],
         "theme": theme if theme in dict(THEMES) else "",
         "themes": THEMES,
     }
-
-
-def _addresses() -> list[tuple[str, str]]:
-    found = []
-    for name, view in LINKS:
-        try:
-            found.append((name, reverse(view)))
-        except NoReverseMatch:
-            continue
-    return found
 
 
 def _link(name: str, address: str, path: str) -> Link:

@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
 
 TICK_SECONDS = 0.2
@@ -25,12 +25,13 @@ class NoPortError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A Python module to keep running; `descriptors` are the open files that it inherits."""
+    """A Python module to keep running, with what it inherits: open `descriptors`, and `environment` added."""
 
     name: str
     module: str
     arguments: Sequence[str] = ()
     descriptors: Sequence[int] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def listen(host: str, port: int, *, say: Callable[[str], None]) -> socket.socket:
@@ -129,7 +130,10 @@ class _Kept:
     def start(self) -> None:
         command = [sys.executable, "-m", "tutor.tethered", str(os.getpid()), self.service.module]
         self.process = subprocess.Popen(
-            [*command, *self.service.arguments], stdin=subprocess.DEVNULL, pass_fds=self.service.descriptors
+            [*command, *self.service.arguments],
+            stdin=subprocess.DEVNULL,
+            pass_fds=self.service.descriptors,
+            env={**os.environ, **self.service.environment},
         )
         self._started = time.monotonic()
 

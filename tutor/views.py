@@ -1,15 +1,16 @@
 """Home, the ways in and out, and the choice of colours."""
 
 from django.contrib import auth
-from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django_htmx.http import HttpResponseClientRedirect
 
-from tutor.accounts import owner_for, safe_next
+from tutor.accounts import SignInForm, owner_for, safe_next
+from tutor.home import home_of
 from tutor.htmx import HtmxHttpRequest, render_page
 from tutor.navigation import THEME_COOKIE, THEMES
 
@@ -18,7 +19,7 @@ YEAR_SECONDS = 365 * 24 * 3600
 
 @require_GET
 def home(request: HtmxHttpRequest) -> HttpResponse:
-    return render_page(request, "tutor/home.html")
+    return render_page(request, "tutor/home.html", {"home": home_of(request.user)})
 
 
 @never_cache
@@ -36,10 +37,11 @@ def enter(request: HtmxHttpRequest) -> HttpResponse:
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HtmxHttpRequest) -> HttpResponse:
-    destination = safe_next(
-        request, request.POST.get("next") or request.GET.get("next"), reverse("tutor:home")
-    )
-    form = AuthenticationForm(request, data=request.POST or None)
+    if request.htmx:  # a fragment was asked for after the session had ended: show the whole page instead
+        return HttpResponseClientRedirect(request.get_full_path())
+    wanted = request.POST.get("next") or request.GET.get("next")
+    destination = safe_next(request, wanted, reverse("tutor:home"))
+    form = SignInForm(request, data=request.POST if request.method == "POST" else None)
     if form.is_valid():
         auth.login(request, form.get_user())
         return HttpResponseRedirect(destination)

@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import importlib
 import signal
 import socket
 from argparse import ArgumentParser
@@ -12,7 +11,9 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
+from calculators.lab import store
 from calculators.lab.lifeline import die_with_parent
+from quizzes.bank import load_builtin_packs
 from tutor.static import collect_if_changed
 from tutor.supervisor import NoPortError, Service, Supervisor, listen
 
@@ -74,7 +75,8 @@ def services(listener: socket.socket) -> list[Service]:
         Service(
             name="The lab worker",
             module="calculators.lab",
-            arguments=("work", "--ledger", settings.LEDGER_URL),
+            arguments=("work",),
+            environment={"SIXFOLD_LEDGER_URL": settings.LEDGER_URL},  # may hold a password: not for `ps`
         ),
     ]
 
@@ -95,6 +97,6 @@ def prepare() -> None:
     """Brings both databases, the built-in packs and the static files up to date; quick when they are."""
     settings.HOME.mkdir(parents=True, exist_ok=True)
     call_command("migrate", interactive=False, verbosity=0)
-    importlib.import_module("calculators.lab.store").migrate(settings.LEDGER_URL)
-    importlib.import_module("quizzes.bank").load_builtin_packs()
+    store.migrate(settings.LEDGER_URL)
+    load_builtin_packs()
     collect_if_changed()
