@@ -11,7 +11,7 @@ _HIDDEN = re.compile(r'<annotation.*?</annotation>|<span class="meaning".*?</spa
 def text_of(html: str) -> str:
     """The visible words of `html`, with single spaces."""
     spaced = re.sub(r"</(p|li|td|th|h\d|mtd)>", " ", _HIDDEN.sub("", html))
-    return " ".join(unescape(re.sub(r"<[^>]+>", "", spaced)).split())
+    return " ".join(unescape(re.sub(r"<[^>]+>", "", spaced)).replace("\u2060", "").split())
 
 
 def prose(slug: str) -> str:

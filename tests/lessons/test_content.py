@@ -197,6 +197,16 @@ def test_ten_times_the_bandwidth_hardly_helps_a_tensor_split():
     assert number(r"stops short of (\d+) tokens per second", BOTH) == int(1 / fast) + 1
 
 
+def test_a_slow_link_punishes_fast_devices():
+    large = 141 / 273 / 2 + 160 * (300e-6 + 16384 * 8 / 1e9)
+    small = 16 / 1792 / 2 + 64 * (300e-6 + 8192 * 8 / 1e9)
+
+    assert next(row for row in rows(BOTH) if row[0].startswith("80 layers"))[-1] == f"{large * 1e3:.0f} ms"
+    assert next(row for row in rows(BOTH) if row[0].startswith("32 layers"))[-1] == f"{small * 1e3:.1f} ms"
+    assert number(r"slow memory becomes ([\d.]+) times as fast", BOTH) == round(141 / 273 / large, 1) > 1
+    assert number(r"fast memory becomes ([\d.]+) times slower", BOTH) == round(small / (16 / 1792), 1) > 1
+
+
 def test_the_wrong_placement_meets_over_the_cable_in_every_layer():
     assert number(r"each stage’s (\d+) layers", BOTH) == 32
     assert number(r"meet twice across the cable: (\d+) meetings", BOTH) == 32 * 2 + 32 * 2
@@ -220,8 +230,10 @@ TYPED = {
     },
     BOTH: {
         "10": "Gbit/s; times the bandwidth", "120": "layers in a scenario", "200": "Gbit/s; ms observed",
-        "64": "heads", "70": "billion", "13": "billion", "40": "heads; a card", "24": "GB of a card", "25": "tokens/s observed",
+        "64": "heads", "70": "billion", "13": "billion", "40": "heads; a card", "24": "GB of a card",
+        "25": "tokens/s observed",
         "30": "ms observed", "273": "GB/s", "141": "GB",
+        "80": "layers", "32": "layers", "16": "GB", "1,792": "GB/s",
     },
 }  # fmt: skip
 

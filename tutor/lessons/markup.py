@@ -37,6 +37,8 @@ PIECES = ("check", "calculator", "split-map", "schedule", "experiment")
 _DIRECTIVE = re.compile(r":::(?P<rest>.*)")
 # TeX sets 1{,}048 as two numbers and a comma; a reader, and a screen reader, should meet one.
 _SPLIT_THOUSANDS = re.compile(r'</mn><mo rspace="0">,</mo><mn>(?=\d{3}</?m)')
+# A browser may break the line between a formula and the full stop after it; a word joiner forbids it.
+_LOOSE_MARK = re.compile(r"</math>(?=[.,;:!?)’”])")
 _OPENING = re.compile(r"(?P<kind>[a-z-]+)(?:\s+(?P<words>.*))?")
 
 
@@ -92,6 +94,7 @@ def read(text: str, *, names: Mapping[str, float], terms: Mapping[str, Term]) ->
     tokens = parser.parse(text, environment)
     html = str(markdown.clean(parser.renderer.render(tokens, parser.options, environment), ids=True))
     html = _SPLIT_THOUSANDS.sub(",", html)
+    html = _LOOSE_MARK.sub("</math>\u2060", html)
     html = html.replace(
         '<div class="answer-opens"></div>', '<details class="answer"><summary>Answer</summary>'
     )
