@@ -122,9 +122,8 @@ def test_no_key_reaches_the_browser_before_the_answer(client, learner, bank, pac
         offered = getattr(content, "choices", None) or content.wrong
         secrets = [content.explanation, *(option.feedback for option in offered)]
         for secret in filter(None, secrets):
-            longest = max(
-                markdown.plain(part) for part in re.split(r"\{\{.*?\}\}|\[\[|\]\]\{.*?\}|\$", secret)
-            )
+            literal = re.split(r"\{\{.*?\}\}|\[\[|\]\]\{.*?\}|\$", secret)
+            longest = max((markdown.plain(part) for part in literal), key=len)
             assert len(longest) < 30 or longest not in page, content.id
         for option in offered:
             assert not option.misconception or option.misconception not in html
