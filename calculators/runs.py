@@ -340,10 +340,10 @@ def csv_rows(run_id: int) -> list[list[object]] | None:
             return None
         comparisons = store.comparisons_of(session, run_id)
     rows = [c.to_dict() | {"run": run_id, "peer": c.peer, "steps": c.steps} for c in comparisons]
-    return [[_plain_cell(row[column]) for column in COLUMNS] for row in rows]
+    return [[plain_cell(row[column]) for column in COLUMNS] for row in rows]
 
 
-def _plain_cell(value: object) -> object:
+def plain_cell(value: object) -> object:
     """Numbers as they are (whole ones without “.0”); text so that no spreadsheet takes it for a formula."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
