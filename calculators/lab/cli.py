@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         command: Callable[[argparse.Namespace], int] = options.command
-        return command(options)
+        code = command(options)
+        sys.stdout.flush()
+        return code
     except SpecError as error:
         print(error, file=sys.stderr)
         return CANNOT
@@ -105,6 +107,7 @@ def list_runs(options: argparse.Namespace) -> int:
     from calculators.lab import store, terminal
 
     sessions = _ledger(options.ledger)
+    _reap(sessions)
     with sessions.reading() as session:
         runs = store.latest_runs(session, limit=options.limit)
     if options.json:

@@ -190,7 +190,8 @@ class _Prober:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["torch.distributed"])
+        # What the launcher preloads, too: a process has one fork server, and whoever comes first sets it up.
+        self._context.set_forkserver_preload(["calculators.lab.preload"])
 
     def __enter__(self) -> "_Prober":
         self._folder = tempfile.TemporaryDirectory(prefix="sixfold-doctor-")

@@ -33,11 +33,8 @@ def plan_text(plan: Plan) -> str:
     """What a run would do and what it should move."""
     spec, placement = plan.spec, plan.placement
     where = _where(placement.device, placement.backend, placement.staged)
-    part = "a slice of layers" if spec.job is Job.TENSOR else "layers"
-    held = [
-        f"  rank {rank}: {part} {layers.start} to {layers.stop - 1}"
-        for rank, layers in enumerate(plan.layers_by_rank)
-    ]
+    part = "a slice of " if spec.job is Job.TENSOR else ""
+    held = [f"  rank {rank}: {part}{_layers(held)}" for rank, held in enumerate(plan.layers_by_rank)]
     calls = [
         [
             f"  {call.times:,} ×",
@@ -261,6 +258,10 @@ class Bars:
 
 def _log_line(event: Log) -> str:
     return event.text if event.rank is None else f"rank {event.rank}: {event.text}"
+
+
+def _layers(held: range) -> str:
+    return f"layers {held.start} to {held.stop - 1}" if len(held) > 1 else f"layer {held.start}"
 
 
 def _where(device: str, backend: str, staged: bool) -> str:

@@ -185,6 +185,8 @@ def test_a_long_run_keeps_its_lease(sessions):
 
     def turn():
         clock.turn(4)
+        with sessions.begin() as session:
+            assert store.reap(session, now=clock()) == []
 
     work_once(sessions, turn, 0.2, turn, 0.2, turn, 0.2, *SOUND, clock=clock)
 
