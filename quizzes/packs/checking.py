@@ -255,9 +255,11 @@ def _question_findings(
         yield from _option_findings(content, error, warning)
 
     if not any(f.severity == "error" for f in broken):
-        yield from _draw_findings(content, error, warning)
-        for index, problem in failed_tests(content):
-            yield error(("tests", index), "test", f"test {index + 1} fails: {problem}.")
+        unfair = list(_draw_findings(content, error, warning))
+        yield from unfair
+        if not any(f.severity == "error" for f in unfair):
+            for index, problem in failed_tests(content):
+                yield error(("tests", index), "test", f"test {index + 1} fails: {problem}.")
     if not content.tests:
         yield warning((), "test", "the question has no tests: of its own.")
     yield from _cue_findings(document, place, content, header, warning)
