@@ -42,6 +42,7 @@
   const redraw = () => drawAll(document);
 
   redraw();
+  document.getElementById("plotly-script")?.addEventListener("load", redraw);
   document.addEventListener("htmx:afterSettle", redraw);
   document.addEventListener("htmx:beforeCleanupElement", (event) => {
     if (window.Plotly && event.target.classList?.contains("js-plotly-plot")) Plotly.purge(event.target);
