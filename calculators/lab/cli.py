@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
                 claimed = store.claim(session, owner=worker.owner, now=utc_now(), run_id=submitted.id)
             if claimed is None:
                 raise store.LedgerError(f"Run {submitted.id} was taken by another worker.")
-            with watcher:
+            with sessions.held_open(), watcher:
                 worker.perform(claimed, watch=watcher)
     with sessions.reading() as session:
         ended = store.get_run(session, submitted.id)

@@ -65,7 +65,8 @@ def work(
     """
     stop = stop or threading.Event()
     worker = Worker(sessions, launcher, owner=owner, devices=devices, stop=stop, clock=clock)
-    with _Presence(sessions, owner=owner, machine=devices.machine, clock=clock):
+    presence = _Presence(sessions, owner=owner, machine=devices.machine, clock=clock)
+    with sessions.held_open(), presence:
         launcher.warm_up()
         log.info("%s is ready: %s", owner, devices.machine)
         next_reap = 0.0

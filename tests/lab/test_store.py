@@ -473,3 +473,14 @@ def test_a_spec_that_would_be_refused_today_can_still_be_read(sessions, monkeypa
     assert found(sessions, run.id).spec == run.spec
     with pytest.raises(ValueError, match="the least that works is 100"):
         make_spec(steps=10)
+
+
+def test_a_ledger_that_is_held_open_keeps_its_log_between_transactions(sessions, tmp_path):
+    log = tmp_path / "runs.sqlite3-wal"
+
+    with sessions.held_open():
+        submitted(sessions)
+        held = log.exists()
+    let_go = log.exists()
+
+    assert (held, let_go) == (True, False)
