@@ -361,11 +361,12 @@ def _cue_findings(
     document: Document, place: Place, content: AnyQuestion, header: PackHeader | None, warning: Any
 ) -> Iterator[Finding]:
     stem = f"{content.symptom}\n\n{content.prompt}"
-    if not markdown.cues_of(stem) and not isinstance(content, Numeric):
+    cues = markdown.cues_of(stem)
+    if not cues and not isinstance(content, Numeric):
         yield warning(
             ("prompt",), "cue", "no words of the scenario are marked as the cue: [[words]]{cue=reason}."
         )
-    if "[[" in re.sub(r"`[^`]*`|```.*?```", "", markdown.plain(stem)):
+    if stem.count("[[") > len(cues) and "[[" in re.sub(r"`[^`]*`|```.*?```", "", markdown.plain(stem)):
         yield warning(("prompt",), "cue", "a [[ is shown as typed: a cue is written [[words]]{cue=reason}.")
     for where, text in _texts(content):
         if where[0] not in ("symptom", "prompt") and markdown.cues_of(text):
