@@ -78,7 +78,7 @@ def test_a_token_costs_what_a_walk_through_the_layers_counts():
 
     assert number(r"Each of the two devices sends ([\d.,]+) MiB per token", TP) * 2**20 == moved
     assert number(r"per token, in ([\d,]+) all-reduces that must", TP) == meetings
-    assert number(r"=([\d,]+) bytes Each of the two", TP) == moved
+    assert number(r"=([\d,]+) B Each of the two", TP) == moved
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])

@@ -93,6 +93,9 @@ def read(text: str, *, names: Mapping[str, float], terms: Mapping[str, Term]) ->
     parser = _parser()
     tokens = parser.parse(text, environment)
     html = str(markdown.clean(parser.renderer.render(tokens, parser.options, environment), ids=True))
+    html = html.replace(
+        '<div class="scroll">', '<div class="scroll" tabindex="0" role="group" aria-label="Table">'
+    )
     html = _SPLIT_THOUSANDS.sub(",", html)
     html = _LOOSE_MARK.sub("</math>\u2060", html)
     html = html.replace(
