@@ -1,10 +1,11 @@
-"""What the fork server imports before it forks ranks: torch and all jobs, and a tie to its launcher.
+"""What the fork server imports before it forks ranks: a tie to its launcher, then torch and all jobs.
 
 The ranks of a run hold the fork server's own lifeline open, so without the tie a killed launcher would leave the
 fork server waiting for ranks that wait for it.
 """
 
-from calculators.lab import ranks as ranks
 from calculators.lab.lifeline import die_with_parent
 
-die_with_parent()
+die_with_parent()  # first: on a busy machine torch takes many seconds, in which the launcher may be killed
+
+from calculators.lab import ranks as ranks  # noqa: E402
