@@ -1,5 +1,6 @@
 """The WSGI application that a web server loads."""
 
+import contextlib
 import os
 
 from django.core.wsgi import get_wsgi_application
@@ -7,5 +8,20 @@ from django.urls import get_resolver
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tutor.settings")
 application = get_wsgi_application()
-# Imports every view now: a broken one stops the start with one traceback, not each page with its own.
-get_resolver().url_patterns  # noqa: B018
+
+
+def _warm_up() -> None:
+    """Imports every view and reads the lessons while there is one thread and nobody waits.
+
+    A view that cannot be imported stops the start with one traceback, not each page with its own. And mdurl,
+    below the Markdown parser, fills its tables on first use in a way that two threads at once break.
+    """
+    from tutor.lessons.catalogue import lessons
+    from tutor.lessons.defects import LessonError
+
+    get_resolver().url_patterns  # noqa: B018
+    with contextlib.suppress(LessonError):  # its own page says what is wrong with it
+        lessons()
+
+
+_warm_up()

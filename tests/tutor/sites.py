@@ -43,7 +43,7 @@ class Site:
     def printed(self) -> str:
         return self._log.read_text()
 
-    def wait_for(self, pattern: str, *, seconds: float = 30) -> re.Match[str]:
+    def wait_for(self, pattern: str, *, seconds: float = 90) -> re.Match[str]:
         """The first match of `pattern` in what is printed; fails with all of it if none comes."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -62,11 +62,9 @@ class Site:
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def process_of(self, module: str) -> psutil.Process:
-        """The process that `tutor.tethered` made for `module`."""
-        (found,) = (
-            p for p in self.processes() if p.cmdline()[2:3] == ["tutor.tethered"] and module in p.cmdline()[4]
-        )
-        return found
+        """The process that `tutor.tethered` made for `module`; those forked from it look the same."""
+        alike = (p for p in self.processes() if p.cmdline()[2:5:2] == ["tutor.tethered", module])
+        return min(alike, key=lambda process: process.create_time())
 
     def left_over(self, *, seconds: float) -> list[str]:
         """Command lines of what still lives after at most `seconds`."""
