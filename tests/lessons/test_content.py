@@ -8,6 +8,7 @@ import pytest
 from django.core.checks import run_checks
 
 from calculators.lab.spec import Qkv, experiment
+from tests.lessons.examples import lesson_file
 from tests.lessons.reading import number, prose, rows
 from tutor.lessons import catalogue
 from tutor.lessons.numbers import NUMBER
@@ -259,6 +260,18 @@ def test_no_result_is_typed(slug):
 
 def test_the_check_of_all_lessons_finds_nothing():
     assert [message.msg for message in run_checks(tags=["lessons"])] == []
+
+
+def test_a_defect_of_a_lesson_is_a_defect_of_the_site(tmp_path, monkeypatch):
+    lesson_file(tmp_path, body="## Why\n\n::: check tp-or-pp/no-such-question\n")
+    monkeypatch.setattr(catalogue, "CONTENT", tmp_path)
+
+    messages = [message.msg for message in run_checks(tags=["lessons"])]
+
+    assert (
+        "counting.md, line 18: There is no question tp-or-pp/no-such-question. Write it as pack/question."
+        in messages
+    )
 
 
 @pytest.mark.parametrize("slug", SLUGS)
