@@ -123,7 +123,7 @@ def list_runs(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Print one run whole: parts, pairs, times."""
+    """Print one run whole: parts, pairs, times, log."""
     from calculators.lab import store
 
     sessions = _ledger(options.ledger)
@@ -245,11 +245,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     listing = add("list", list_runs, ledger=True)
     listing.add_argument("--json", action="store_true", help="print as JSON")
-    listing.add_argument("--limit", type=int, default=20, help="how many (20)")
+    listing.add_argument(
+        "--limit", type=int, choices=range(1, 1_001), metavar="N", default=20, help="how many (20)"
+    )
     showing = add("show", show, ledger=True)
     showing.add_argument("run", type=int, metavar="RUN", help="the number of a run")
     showing.add_argument(
-        "--json", action="store_true", help="print as JSON, pairs and times of steps included"
+        "--json", action="store_true", help="print as JSON, with pairs, log and times of steps"
     )
     working = add("work", work, ledger=True)
     working.add_argument("--once", action="store_true", help="do one run if one waits, then end")
@@ -371,13 +373,15 @@ def _run_text(session: Any, run_id: int, *, whole: bool = False) -> str:
     found = store.get_run(session, run_id)
     if found is None:
         raise KeyError(run_id)
-    return terminal.run_text(
+    text = terminal.run_text(
         found,
         store.comparisons_of(session, run_id),
         verifications=store.verifications_of(session, run_id),
         step_seconds=store.step_seconds_of(session, run_id),
         with_pairs=whole,
     )
+    log = store.log_of(session, run_id) if whole else []
+    return "\n\n".join(filter(None, [text, terminal.log_text(log)]))
 
 
 def _summary(run: Any) -> dict[str, Any]:
@@ -406,6 +410,7 @@ def _whole(session: Any, run: Any) -> dict[str, Any]:
         "spec": run.spec.to_dict(),
         "pairs": [c.to_dict() | {"peer": c.peer} for c in pairs],
         "step_seconds": {s.rank: list(s.seconds) for s in store.step_seconds_of(session, run.id)},
+        "log": [{"rank": line.rank, "text": line.text} for line in store.log_of(session, run.id)],
         "error": run.error,
         "error_rank": run.error_rank,
         "traceback": run.traceback,

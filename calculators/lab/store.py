@@ -351,18 +351,19 @@ def request_cancel(session: Session, run_id: int, *, now: datetime) -> bool:
 
     False when it has ended already, or never was.
     """
-    return _change(
-        session,
-        RunRow.id == run_id,
-        RunRow.state == RunState.QUEUED,
-        state=RunState.CANCELLED,
-        cancel_requested=True,
-        ended_at=now,
-    ) or _change(session, RunRow.id == run_id, RunRow.state == RunState.RUNNING, cancel_requested=True)
+    if not _can_be(run_id):
+        return False
+    here = RunRow.id == run_id
+    stop_waiting = {"state": RunState.CANCELLED, "cancel_requested": True, "ended_at": now}
+    return _change(session, here, RunRow.state == RunState.QUEUED, **stop_waiting) or _change(
+        session, here, RunRow.state == RunState.RUNNING, cancel_requested=True
+    )
 
 
 def queue_position(session: Session, run_id: int) -> int | None:
     """1 for the run that is claimed next; None when it does not wait."""
+    if not _can_be(run_id):
+        return None
     state = session.scalar(select(RunRow.state).where(RunRow.id == run_id))
     if state != RunState.QUEUED:
         return None
@@ -490,7 +491,9 @@ def worker_gone(session: Session, *, owner: str, now: datetime) -> None:
 
 
 def get_run(session: Session, run_id: int) -> Run | None:
-    """The run of this number."""
+    """The run of this number; None when there is none, however absurd the number."""
+    if not _can_be(run_id):
+        return None
     row = session.get(RunRow, run_id, populate_existing=True)
     return _run(row) if row else None
 
@@ -512,7 +515,9 @@ def progress_of(session: Session, run_id: int) -> list[Progress]:
 
 def log_of(session: Session, run_id: int, *, after: int = 0, limit: int = 1_000) -> list[LogLine]:
     """The log's lines after the one with the id `after`, oldest first."""
-    query = _of_run(LogRow, run_id).where(LogRow.id > after).order_by(LogRow.id).limit(limit)
+    query = (
+        _of_run(LogRow, run_id).where(LogRow.id > min(after, _LARGEST_ID)).order_by(LogRow.id).limit(limit)
+    )
     rows = session.scalars(query)
     return [LogLine(id=row.id, rank=row.rank, text=row.text, at=row.at) for row in rows]
 
@@ -844,6 +849,14 @@ def _change_in(session: Session, table: type[Base], *where: Any, **values: Any) 
     """Change the one row that still fits `where`; whether it did."""
     statement = update(table).where(*where).values(**values).execution_options(synchronize_session=False)
     return session.connection().execute(statement).rowcount == 1
+
+
+_LARGEST_ID = 2**31 - 1
+
+
+def _can_be(run_id: int) -> bool:
+    """Whether a number from outside can be a run's at all; the database would choke on some."""
+    return 0 < run_id <= _LARGEST_ID
 
 
 def _insert(session: Session, table: type[Base], rows: list[dict[str, Any]]) -> None:

@@ -13,7 +13,7 @@ from calculators.lab.plan import Plan
 from calculators.lab.spec import Job, Spec
 
 if TYPE_CHECKING:  # a dry run does without SQLAlchemy
-    from calculators.lab.store import Run
+    from calculators.lab.store import LogLine, Run
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
@@ -146,6 +146,12 @@ def run_text(
     return "\n\n".join(filter(None, pieces))
 
 
+def log_text(log: Sequence["LogLine"]) -> str:
+    """A run's log with the time of each line; empty when nothing was said."""
+    lines = [f"{line.at:%H:%M:%S}  {_log_line(line)}" for line in log]
+    return "\n".join(["Log (UTC):", *lines]) if lines else ""
+
+
 def runs_table(runs: Iterable["Run"]) -> str:
     """The list of runs, one a line."""
     header = [
@@ -256,7 +262,7 @@ class Bars:
             self._bars.console.print(_log_line(event), markup=False, highlight=False)
 
 
-def _log_line(event: Log) -> str:
+def _log_line(event: "Log | LogLine") -> str:
     return event.text if event.rank is None else f"rank {event.rank}: {event.text}"
 
 

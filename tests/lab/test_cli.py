@@ -272,9 +272,10 @@ def test_looking_marks_the_runs_of_dead_workers_as_lost(lab, sessions):
     assert "✗ The worker dead was not heard from for 6 s" in lab("show", 1)[1]
 
 
-def test_show_has_the_pairs_both_ways(lab, monkeypatch, spec_file):
+def test_show_has_the_pairs_both_ways_and_the_log(lab, monkeypatch, spec_file):
     spec = make_spec(note="mine")
-    scripted(monkeypatch, *SOUND, *everything_measured(spec), StepSeconds(rank=0, seconds=(0.1,)))
+    said = [StepSeconds(rank=0, seconds=(0.1,)), Log(rank=1, text="hello"), Log(rank=None, text="bye")]
+    scripted(monkeypatch, *SOUND, *everything_measured(spec), *said)
     lab("run", spec_file)
 
     _, out, _ = lab("show", 1)
@@ -284,13 +285,16 @@ def test_show_has_the_pairs_both_ways(lab, monkeypatch, spec_file):
     for word in ("predicted", "measured"):
         _, after = out.split(f"Wire bytes {word}, from each rank (row) to each other (column):\n")
         assert after.splitlines()[1].split() == ["0", "·", f"{pairs[0].predicted:,.0f}"]
+    assert re.search(r"Log \(UTC\):\n\d\d:\d\d:\d\d  rank 1: hello\n\d\d:\d\d:\d\d  bye\n$", out)
     said = json.loads(as_json)
+    assert said["log"] == [{"rank": 1, "text": "hello"}, {"rank": None, "text": "bye"}]
     assert [(p["rank"], p["peer"]) for p in said["pairs"]] == [(0, 1), (1, 0)]
     assert said["step_seconds"] == {"0": [0.1]}
     assert said["spec"] == spec.to_dict()
 
 
 def test_a_run_that_is_not_there_is_said_so(lab):
+    assert lab("show", 10**30)[0] == 2
     assert lab("show", 7) == (2, "", "There is no run 7 in this ledger. `list` shows those there are.\n")
 
 

@@ -484,3 +484,14 @@ def test_a_ledger_that_is_held_open_keeps_its_log_between_transactions(sessions,
     let_go = log.exists()
 
     assert (held, let_go) == (True, False)
+
+
+@pytest.mark.parametrize("number", [-1, 0, 2**31, 10**30])
+def test_a_number_that_no_run_can_have_is_no_run(sessions, number):
+    run = submitted(sessions)
+
+    with sessions.begin() as session:
+        assert store.get_run(session, number) is None
+        assert store.queue_position(session, number) is None
+        assert not store.request_cancel(session, number, now=NOON)
+        assert store.log_of(session, run.id, after=number) == []
