@@ -8,4 +8,4 @@ class LessonsConfig(AppConfig):
     label = "lessons"
 
     def ready(self) -> None:
-        from tutor.lessons import catalogue  # noqa: F401 - registers the check of all lessons
+        from tutor.lessons import checks  # noqa: F401 - registers the check of all lessons

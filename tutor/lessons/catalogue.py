@@ -5,13 +5,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, register
 from django.urls import Resolver404, resolve
 
 from calculators.forms import SplitMapForm, TrafficForm
 from calculators.lab.spec import experiment_names
 from quizzes.packs.reading import read_yaml
-from tutor.lessons.defects import LessonError
 from tutor.lessons.glossary import Glossary, read_glossary
 from tutor.lessons.loader import Known, Lesson, load_lessons
 from tutor.lessons.markup import Piece
@@ -63,21 +61,6 @@ def problem_of(piece: Piece) -> str | None:
         if not form.is_valid():
             return str(next(iter(form.errors.values()))[0])
     return None
-
-
-@register("lessons")
-def check_lessons(app_configs: object, **kwargs: object) -> Iterable[CheckMessage]:
-    """`manage.py check` names every defect of every lesson."""
-    try:
-        lessons()
-    except LessonError as error:
-        return [
-            Error(
-                str(defect), id="lessons.E001", hint="See tutor/lessons/markup.py for what lessons may say."
-            )
-            for defect in error.defects
-        ]
-    return []
 
 
 State = tuple[tuple[Path, int], ...]
