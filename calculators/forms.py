@@ -2,13 +2,24 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from django import forms
 from django.http import QueryDict
 
 from calculators.answers import Case
-from calculators.lab.spec import Device, Dtype, Job, Qkv, Schedule, Spec, SpecError
+from calculators.lab.spec import (
+    Device,
+    Dtype,
+    Job,
+    Qkv,
+    Schedule,
+    Spec,
+    SpecError,
+    experiment,
+    experiment_names,
+)
 from calculators.lab.spec import Phase as LabPhase
 from calculators.predict.catalogue import MODELS
 from calculators.predict.shapes import Layout, ModelShape, Phase
@@ -260,6 +271,8 @@ class SpecForm(forms.Form):
         except SpecError as error:
             for problem in error.problems:
                 self.add_error(problem.field if problem.field in self.fields else None, problem.message)
+        else:
+            self.spec = _without_a_stale_note(self.spec)
         return self.cleaned_data
 
 
@@ -271,6 +284,15 @@ _CHOICES = {
     "dtype": Dtype,
     "device": Device,
 }
+
+
+def _without_a_stale_note(spec: Spec) -> Spec:
+    """An experiment's note says what the experiment is; a spec that was changed since is something else."""
+    for name in experiment_names():
+        shipped = experiment(name)
+        if spec.note == shipped.note and spec != shipped:
+            return replace(spec, note="")
+    return spec
 
 
 def _short(text: str) -> str:

@@ -93,6 +93,13 @@ def test_the_learner_starts_a_run(signed_in, ledger):
     assert (run.submitted_by, run.spec, run.spec.note) == ("ada", experiment("tensor-decode"), "first try")
 
 
+def test_a_changed_experiment_does_not_keep_the_experiments_note(signed_in, ledger):
+    signed_in.post(PAGE, asked(layers="2"))
+
+    [run] = queued(ledger)
+    assert (run.spec.layers, run.spec.note) == (2, "")
+
+
 def test_a_double_click_makes_one_run(signed_in, ledger):
     first = signed_in.post(PAGE, asked())
     second = signed_in.post(PAGE, asked())
