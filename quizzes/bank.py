@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -246,24 +247,39 @@ def live_questions(pack: Pack) -> QuerySet[Question]:
 def open_serving(learner: User, pack: Pack) -> Serving | None:
     """The question of this pack that the learner looked at last and has not answered."""
     return (
-        Serving.objects.select_related("question__pack", "question__revision", "revision__question")
+        Serving.objects.select_related("question__pack")
         .filter(learner=learner, closed_at=None, question__pack=pack, question__status=Question.Status.LIVE)
         .order_by("-served_at", "-pk")
         .first()
     )
 
 
-def questions_by_attempts(learner: User, pack: Pack) -> list[Question]:
-    """Live questions with `attempts` and `last_answered` of this learner."""
+@dataclass(frozen=True, kw_only=True)
+class Attempts:
+    """How often and when a learner last answered a question."""
+
+    question_id: int
+    count: int
+    last: datetime | None
+
+
+def attempts(learner: User, pack: Pack) -> list[Attempts]:
+    """Every live question of the pack with this learner's attempts at it."""
     own = Q(revisions__responses__learner=learner)
-    return list(
+    rows = (
         live_questions(pack)
-        .select_related("pack", "revision")
+        .order_by("position")
         .annotate(
-            attempts=Count("revisions__responses", filter=own),
-            last_answered=Max("revisions__responses__answered_at", filter=own),
+            count=Count("revisions__responses", filter=own),
+            last=Max("revisions__responses__answered_at", filter=own),
         )
+        .values_list("pk", "count", "last")
     )
+    return [Attempts(question_id=pk, count=count, last=last) for pk, count, last in rows]
+
+
+def question_by_id(question_id: int) -> Question:
+    return Question.objects.select_related("pack", "revision").get(pk=question_id)
 
 
 def misconception(publisher: str, slug: str) -> Misconception | None:

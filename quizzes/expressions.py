@@ -31,8 +31,7 @@ def evaluate(expression: str, names: Mapping[str, float] | None = None) -> float
     >>> evaluate("ceil(7 / 2)")
     4.0
     """
-    tree = _parsed(expression, _ARITHMETIC)
-    return _number(expression, _calculate(expression, tree, names or {}))
+    return _evaluated(expression, tuple((names or {}).items()))
 
 
 def holds(condition: str, names: Mapping[str, float] | None = None) -> bool:
@@ -56,16 +55,28 @@ def names_in(expression: str) -> frozenset[str]:
     >>> sorted(names_in("2 * layers * ceil(h / t)"))
     ['h', 'layers', 't']
     """
-    tree = _parsed(expression, _ARITHMETIC | _LOGIC)
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    return frozenset(
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called
-    )
+    return _names_in(expression)
 
 
 def signatures() -> dict[str, str]:
     """Every callable function with its arguments, for documentation and error messages."""
     return {name: f"{name}{_plain_signature(function)}" for name, function in FUNCTIONS.items()}
+
+
+# Parameters are closed sets, so the same few calculations come back on every page.
+@lru_cache(maxsize=16_384)
+def _evaluated(expression: str, names: tuple[tuple[str, float], ...]) -> float:
+    tree = _parsed(expression, _ARITHMETIC)
+    return _number(expression, _calculate(expression, tree, dict(names)))
+
+
+@lru_cache(maxsize=4096)
+def _names_in(expression: str) -> frozenset[str]:
+    tree = _parsed(expression, _ARITHMETIC | _LOGIC)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return frozenset(
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called
+    )
 
 
 # --- what can be called: thin scalar doors into calculators.predict -----------------------------------

@@ -12,7 +12,7 @@ whole result with the lists at the end of this file.
 import re
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from html import escape
 from typing import Any
 
@@ -45,6 +45,7 @@ class Cue:
     line: int
 
 
+@lru_cache(maxsize=4096)
 def render(text: str, *, cues: bool = False, strict: bool = True) -> SafeString:
     """`text` as HTML that is safe to put into a page.
 
@@ -57,6 +58,7 @@ def render(text: str, *, cues: bool = False, strict: bool = True) -> SafeString:
     return clean(parser(cues=cues).render(text, {"strict": strict}))
 
 
+@lru_cache(maxsize=4096)
 def render_inline(text: str, *, cues: bool = False, strict: bool = True) -> SafeString:
     """Like `render` for one line (an option, a title): no paragraph around it."""
     return clean(parser(cues=cues).renderInline(text, {"strict": strict}))

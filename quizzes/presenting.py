@@ -153,7 +153,7 @@ def show(
         options=[
             ShownOption(
                 id=option.id,
-                html=markdown.render_inline(option_text(option, content, serving.params), strict=False),
+                html=markdown.render_inline(option_text(option, serving.params, words), strict=False),
                 chosen=option.id in chosen,
             )
             for option in options
@@ -263,7 +263,7 @@ def _judged(
         return []
     judged = [
         JudgedOption(
-            html=markdown.render_inline(option_text(option, content, serving.params), strict=False),
+            html=markdown.render_inline(option_text(option, serving.params, words), strict=False),
             chosen=option.id in response.chosen_option_ids,
             right=option.credit == 1,
             feedback=_html(option.feedback, words),

@@ -285,8 +285,9 @@ def rejection(question: AnyQuestion, drawn: Draw) -> str:
     if isinstance(question, Numeric):
         return _key_meets_wrong(question, drawn)
     shown: dict[str, str] = {}
+    words = words_for(question, drawn)
     for option in question.choices:
-        text = normalised(option_text(option, question, drawn))
+        text = normalised(option_text(option, drawn, words))
         if text in shown:
             return f"the options {shown[text]} and {option.id} read the same with {_listed(drawn)}"
         shown[text] = option.id
@@ -372,11 +373,10 @@ def words_after(question: AnyQuestion, drawn: Draw) -> dict[str, str]:
     return words
 
 
-def option_text(option: Option, question: AnyQuestion, drawn: Draw) -> str:
-    """The option as Markdown with its numbers in place."""
-    words = words_for(question, drawn)
+def option_text(option: Option, drawn: Draw, words: Mapping[str, str]) -> str:
+    """The option as Markdown with its numbers in place; `words` are those of `words_for`."""
     if option.calc:
-        words["value"] = display(evaluate(option.calc, numbers(drawn)), option.unit)
+        words = {**words, "value": display(evaluate(option.calc, numbers(drawn)), option.unit)}
     return fill(option.text, words)
 
 

@@ -36,16 +36,14 @@ def next_question(learner: User, pack: Pack) -> Question | None:
     """The question to show now: one left open, else unseen ones, else the one met least and longest ago."""
     if left_open := bank.open_serving(learner, pack):
         return left_open.question
-    questions = bank.questions_by_attempts(learner, pack)
-    return min(questions, key=lambda question: _turn(learner, question), default=None)
+    turns = [(_turn(learner, met), met.question_id) for met in bank.attempts(learner, pack)]
+    return bank.question_by_id(min(turns)[1]) if turns else None
 
 
-def _turn(learner: User, question: Question) -> tuple[int, float, str]:
+def _turn(learner: User, met: bank.Attempts) -> tuple[int, float, str]:
     """Unseen first; among equals an order of the learner's own, so that neighbours in the file part."""
-    own_order = hashlib.sha256(f"{learner.pk}/{question.pk}".encode()).hexdigest()
-    last: datetime | None = question.last_answered  # type: ignore[attr-defined]
-    attempts: int = question.attempts  # type: ignore[attr-defined]
-    return attempts, last.timestamp() if last else 0.0, own_order
+    own_order = hashlib.sha256(f"{learner.pk}/{met.question_id}".encode()).hexdigest()
+    return met.count, met.last.timestamp() if met.last else 0.0, own_order
 
 
 def serve(learner: User, question: Question, *, rng: random.Random, now: datetime) -> Serving:
@@ -122,7 +120,7 @@ def served(learner: User, nonce: str) -> Serving | None:
     except ValueError:
         return None
     return (
-        Serving.objects.select_related("question__pack", "question__revision", "revision__question")
+        Serving.objects.select_related("question__pack", "revision__question")
         .filter(learner_id=learner.pk, nonce=key)
         .first()
     )
