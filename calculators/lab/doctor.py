@@ -63,9 +63,9 @@ def examine(ledger_url: str, *, fresh: bool = False) -> Iterator[Finding]:
 
 def kept_probes(ledger_url: str) -> Path:
     """Where the findings of ranks are kept: beside a SQLite ledger, else in the site's home."""
-    from calculators.lab import store
+    from calculators.lab import database
 
-    return store.folder_of(ledger_url) / "doctor.json"
+    return database.folder_of(ledger_url) / "doctor.json"
 
 
 def _python() -> Finding:
@@ -123,18 +123,18 @@ def _namespaces() -> Finding:
 
 
 def _ledger(url: str) -> Finding:
-    from calculators.lab import store
+    from calculators.lab import database
 
     try:
-        shown, revision = store.inspect_ledger(url)
-    except store.LedgerError as error:
+        shown, revision = database.inspect_ledger(url)
+    except database.LedgerError as error:
         return Finding(ok=False, needed=True, text=str(error))
     if revision is None:
         return Finding(
             ok=True, needed=True, text=f"ledger {shown}: no tables yet; the first command makes them"
         )
-    if revision != store.HEAD:
-        text = f"ledger {shown}: revision {revision}; the next command brings it to {store.HEAD}"
+    if revision != database.HEAD:
+        text = f"ledger {shown}: revision {revision}; the next command brings it to {database.HEAD}"
         return Finding(ok=True, needed=True, text=text)
     return Finding(ok=True, needed=True, text=f"ledger {shown}: reachable, revision {revision}")
 

@@ -1,44 +1,28 @@
 """The run ledger: every run asked for, its predictions, measurements and log; it is the queue, too.
 
-All SQL of the lab is here. Functions take a `session` and say in their name what they ask or change; what
-they return is frozen. Open a session with `with sessions.begin() as session` to change something, and with
-`with sessions.reading() as session` to look: on SQLite a reader then never waits for a writer.
+All queries of the lab are here; `rows` has the tables, and `database`, whose names are offered here too,
+opens them. Functions take a `session` and say in their name what they ask or change; what they return is
+frozen. Use `with sessions.begin() as session` to change something and `with sessions.reading() as session` to
+look: on SQLite a reader then never waits for a writer.
 """
 
 import math
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Protocol, get_type_hints
 
-from sqlalchemy import (
-    JSON,
-    DateTime,
-    ForeignKey,
-    Index,
-    MetaData,
-    String,
-    Text,
-    create_engine,
-    delete,
-    event,
-    func,
-    insert,
-    select,
-    text,
-    update,
-)
-from sqlalchemy.engine import URL, Connection, Dialect, Engine, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
-from sqlalchemy.pool import NullPool
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.orm import Session
 
 from calculators.lab.compare import Comparison, compare
+from calculators.lab.database import HEAD as HEAD
+from calculators.lab.database import LedgerError as LedgerError
+from calculators.lab.database import Sessions as Sessions
+from calculators.lab.database import default_url as default_url
+from calculators.lab.database import migrate as migrate
+from calculators.lab.database import open_ledger as open_ledger
 from calculators.lab.devices import Placement
 from calculators.lab.measurements import (
     Event,
@@ -51,14 +35,23 @@ from calculators.lab.measurements import (
     StepSeconds,
     Verified,
 )
+from calculators.lab.rows import (
+    Base,
+    LogRow,
+    MeasurementRow,
+    PredictionRow,
+    ProgressRow,
+    RunRow,
+    StepSecondsRow,
+    VerificationRow,
+    WorkerRow,
+)
 from calculators.lab.spec import Spec
 
 LEASE = timedelta(seconds=6)
 """How long a claim holds without a heartbeat; after it the run is lost, as soon as anybody looks."""
 HEARTBEAT_SECONDS = 1.5
 """How often a worker renews its leases: four chances in a lease."""
-HEAD = "0001"
-"""The revision of the tables below; the newest in migrations/versions."""
 LONGEST_LOG_TEXT = 4_000
 
 
@@ -75,10 +68,6 @@ class RunState(StrEnum):
     @property
     def is_final(self) -> bool:
         return self not in (RunState.QUEUED, RunState.RUNNING)
-
-
-class LedgerError(Exception):
-    """The ledger cannot be opened or brought up to date; the text is the sentence to show."""
 
 
 class NotYours(Exception):
@@ -164,102 +153,6 @@ class Worker:
     machine: str
     started_at: datetime
     seen_at: datetime
-
-
-# Opening.
-
-
-class Sessions(sessionmaker[Session]):
-    """Makes sessions on one ledger: `.begin()` to change it, `.reading()` to look."""
-
-    @contextmanager
-    def reading(self) -> Iterator[Session]:
-        """A session that only looks, at one moment of the ledger; a change made in it is an error."""
-        engine: Engine = self.kw["bind"]
-        options: dict[str, Any] = {"ledger_reads_only": True}
-        if engine.dialect.name == "postgresql":
-            options |= {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
-        with self(bind=engine.execution_options(**options)) as session:
-            yield session
-
-    @contextmanager
-    def held_open(self) -> Iterator[None]:
-        """Keeps the ledger's file open meanwhile, by one idle connection.
-
-        SQLite folds its write-ahead log into the file whenever the last connection closes; without somebody who
-        stays, every short transaction pays for that (half the time of a run's bookkeeping when we measured).
-        """
-        engine: Engine = self.kw["bind"]
-        if engine.dialect.name != "sqlite":
-            yield
-            return
-        with closing(engine.raw_connection()) as connection:
-            connection.cursor().execute("SELECT count(*) FROM sqlite_master").fetchall()
-            yield
-
-
-def default_url() -> str:
-    """The ledger of this installation: SIXFOLD_LEDGER_URL, else `runs.sqlite3` in the site's home."""
-    return os.environ.get("SIXFOLD_LEDGER_URL") or f"sqlite:///{_home() / 'runs.sqlite3'}"
-
-
-def open_ledger(url: str) -> Sessions:
-    """Sessions on the ledger at `url`, for the life of the process: keep what you get.
-
-    Any database URL of SQLAlchemy's, or `postgres://` as Django spells it. Its tables must be there
-    (`migrate`). Raises `LedgerError` for an address that names no database.
-    """
-    return Sessions(bind=_engine(url), expire_on_commit=False)
-
-
-def migrate(url: str) -> None:
-    """Bring the tables at `url` up to date, making them (and SQLite's folder) where there are none.
-
-    Safe to call from several processes at once. Raises `LedgerError` when the database cannot be reached, or
-    was written by a newer program than this one.
-    """
-    engine = _engine(url, make_folder=True)
-    try:
-        if revision_of(engine) == HEAD:
-            return  # Alembic takes most of a second to import
-        _upgrade(engine)
-    except SQLAlchemyError as error:
-        raise _unreachable(engine, error) from error
-    finally:
-        engine.dispose()
-
-
-def inspect_ledger(url: str) -> tuple[str, str | None]:
-    """The ledger's address without its password, and the revision of its tables (None: there are none yet).
-
-    Changes nothing, makes nothing. Raises `LedgerError` when it cannot be reached.
-    """
-    engine = _engine(url)
-    file = engine.url.database
-    if engine.dialect.name == "sqlite" and not Path(str(file)).exists():
-        return _shown(engine.url), None
-    try:
-        return _shown(engine.url), revision_of(engine)
-    except SQLAlchemyError as error:
-        raise _unreachable(engine, error) from error
-    finally:
-        engine.dispose()
-
-
-def folder_of(url: str) -> Path:
-    """The folder for what belongs beside the ledger: that of a SQLite file, else the site's home."""
-    address = _engine(url).url
-    return (
-        Path(str(address.database)).absolute().parent if address.get_backend_name() == "sqlite" else _home()
-    )
-
-
-def revision_of(engine: Engine) -> str | None:
-    """The revision that the tables are of; None where there are none."""
-    with engine.execution_options(ledger_reads_only=True).connect() as connection:
-        if not engine.dialect.has_table(connection, "alembic_version"):
-            return None
-        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
 # The queue.
@@ -605,240 +498,7 @@ def workers_alive(session: Session, *, now: datetime) -> list[Worker]:
     ]
 
 
-# The tables.
-
-
-class UtcDateTime(TypeDecorator[datetime]):
-    """A moment, timezone-aware and UTC on both sides, whatever the database makes of time zones."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"the time {value} has no time zone; the ledger keeps UTC (datetime.now(UTC)).")
-        value = value.astimezone(UTC)
-        return value if dialect.name == "postgresql" else value.replace(tzinfo=None)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-class Base(DeclarativeBase):
-    """Every table of the ledger. Names of constraints are fixed, so that migrations can speak of them."""
-
-    metadata = MetaData(
-        naming_convention={
-            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
-            "pk": "pk_%(table_name)s",
-        }
-    )
-    type_annotation_map = {datetime: UtcDateTime, list[float]: JSON, dict[str, Any]: JSON}  # noqa: RUF012
-
-
-class RunRow(Base):
-    """One run: what was asked, where it stands, who works on it until when, how it ended."""
-
-    __tablename__ = "run"
-    __table_args__ = (Index(None, "state", "id"), Index(None, "submitted_by", "id"))
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    spec: Mapped[dict[str, Any]]
-    job: Mapped[str] = mapped_column(String(40))
-    state: Mapped[str] = mapped_column(String(20))
-    verified: Mapped[bool | None]
-    world_size: Mapped[int]
-    device: Mapped[str] = mapped_column(String(20), default="")
-    backend: Mapped[str] = mapped_column(String(20), default="")
-    staged: Mapped[bool] = mapped_column(default=False)
-    placement_note: Mapped[str] = mapped_column(Text, default="")
-    machine: Mapped[str] = mapped_column(String(300), default="")
-    submitted_by: Mapped[str] = mapped_column(String(200))
-    submitted_at: Mapped[datetime]
-    started_at: Mapped[datetime | None]
-    ended_at: Mapped[datetime | None]
-    owner: Mapped[str] = mapped_column(String(200), default="")
-    attempt: Mapped[int] = mapped_column(default=0)
-    lease_until: Mapped[datetime | None]
-    cancel_requested: Mapped[bool] = mapped_column(default=False)
-    error: Mapped[str] = mapped_column(Text, default="")
-    error_rank: Mapped[int | None]
-    traceback: Mapped[str] = mapped_column(Text, default="")
-
-
-class PredictionRow(Base):
-    __tablename__ = "prediction"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), index=True)
-    quantity: Mapped[str] = mapped_column(String(40))
-    rank: Mapped[int]
-    peer: Mapped[int | None]
-    formula: Mapped[float]
-    backend_excess: Mapped[float]
-    framing: Mapped[float]
-    control: Mapped[float]
-
-
-class MeasurementRow(Base):
-    __tablename__ = "measurement"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), index=True)
-    quantity: Mapped[str] = mapped_column(String(40))
-    rank: Mapped[int]
-    peer: Mapped[int | None]
-    value: Mapped[float]
-    steps: Mapped[int]
-
-
-class LogRow(Base):
-    __tablename__ = "log"
-    __table_args__ = (Index(None, "run_id", "id"),)
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"))
-    rank: Mapped[int | None]
-    text: Mapped[str] = mapped_column(Text)
-    at: Mapped[datetime]
-
-
-class ProgressRow(Base):
-    __tablename__ = "progress"
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
-    rank: Mapped[int] = mapped_column(primary_key=True)
-    part: Mapped[str] = mapped_column(String(100))
-    done: Mapped[int]
-    total: Mapped[int]
-
-
-class VerificationRow(Base):
-    __tablename__ = "verification"
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
-    rank: Mapped[int] = mapped_column(primary_key=True)
-    worst: Mapped[float | None]
-    tolerance: Mapped[float]
-
-
-class StepSecondsRow(Base):
-    __tablename__ = "step_seconds"
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
-    rank: Mapped[int] = mapped_column(primary_key=True)
-    seconds: Mapped[list[float]]
-
-
-class WorkerRow(Base):
-    __tablename__ = "worker"
-
-    owner: Mapped[str] = mapped_column(String(200), primary_key=True)
-    machine: Mapped[str] = mapped_column(String(300))
-    started_at: Mapped[datetime]
-    seen_at: Mapped[datetime]
-
-
 # Helpers.
-
-
-def _home() -> Path:
-    if home := os.environ.get("SIXFOLD_HOME"):
-        return Path(home).absolute()
-    root = Path(__file__).resolve().parents[2]
-    if (root / "manage.py").exists():
-        return root / "var"  # a clone: where the site keeps its databases, too
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "sixfold"
-
-
-def _shown(url: URL) -> str:
-    return url.render_as_string(hide_password=True)
-
-
-def _unreachable(engine: Engine, error: SQLAlchemyError) -> LedgerError:
-    reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-    return LedgerError(f"The ledger at {_shown(engine.url)} cannot be opened: {reason}.")
-
-
-def _engine(url: str, *, make_folder: bool = False) -> Engine:
-    try:
-        address = make_url(url)
-        if address.drivername in ("postgres", "postgresql"):
-            address = address.set(drivername="postgresql+psycopg")
-        if address.get_backend_name() == "sqlite":
-            if address.database in (None, "", ":memory:"):
-                raise LedgerError(
-                    f"The ledger address “{url}” names no file, and a ledger in memory would be forgotten. "
-                    "Write sqlite:///FILE."
-                )
-            if make_folder:
-                Path(str(address.database)).parent.mkdir(parents=True, exist_ok=True)
-            engine = create_engine(address, poolclass=NullPool)
-            event.listen(engine, "connect", _set_up_sqlite)
-            event.listen(engine, "begin", _begin_sqlite)
-            return engine
-        return create_engine(address, pool_pre_ping=True)
-    except ArgumentError as error:
-        if isinstance(error, NoSuchModuleError):
-            kind = address.drivername
-            raise LedgerError(f"The ledger address begins with “{kind}”, which is not known.") from error
-        raise LedgerError(
-            f"The ledger address “{url}” is not a database URL. Write sqlite:///FILE or "
-            "postgresql://USER@HOST/DATABASE."
-        ) from error
-    except ImportError as error:
-        raise LedgerError(
-            f"The ledger at {_shown(address)} needs the Python module {error.name}, which is not installed. "
-            "For PostgreSQL install the extra “cluster”."
-        ) from error
-    except OSError as error:
-        raise LedgerError(f"The folder of the ledger cannot be made: {error}.") from error
-
-
-def _set_up_sqlite(connection: Any, record: object) -> None:
-    # Python's sqlite3 begins no transaction at a SELECT, which silently loses updates between processes (112
-    # of 180 when we tried): take that out of its hands, and begin ourselves below.
-    connection.isolation_level = None
-    for pragma in ("busy_timeout = 20000", "journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    if connection.get_execution_options().get("ledger_reads_only"):
-        connection.exec_driver_sql("PRAGMA query_only = ON")
-        connection.exec_driver_sql("BEGIN")
-    else:
-        # IMMEDIATE: a transaction that reads and then writes would fail at once, without waiting, when
-        # somebody else wrote in between.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _upgrade(engine: Engine) -> None:
-    from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
-    with engine.begin() as connection:  # one transaction: a second process waits here and finds the work done
-        if engine.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(6015)"))
-        if engine.dialect.has_table(connection, "alembic_version"):
-            found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-            known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-            if found is not None and found not in known:
-                raise LedgerError(
-                    f"The ledger at {_shown(engine.url)} is of revision {found}, and this program knows none "
-                    f"newer than {HEAD}. Upgrade Sixfold, or give another ledger."
-                )
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
 
 
 def _change(session: Session, *where: Any, **values: Any) -> bool:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
-from calculators.lab import store
+from calculators.lab import database, rows, store
 from calculators.lab.store import LedgerError
 from tests.lab.ledgers import NOON, make_spec
 
@@ -24,7 +24,7 @@ def test_the_tables_are_those_that_the_rows_describe(tmp_path):
     store.migrate(url_in(tmp_path))
 
     with create_engine(url_in(tmp_path)).connect() as connection:
-        differences = compare_metadata(MigrationContext.configure(connection), store.Base.metadata)
+        differences = compare_metadata(MigrationContext.configure(connection), rows.Base.metadata)
     assert differences == []
 
 
@@ -49,7 +49,7 @@ def test_migrating_makes_the_folder_and_can_be_done_again(tmp_path):
 
     with sessions.reading() as session:
         assert len(store.latest_runs(session, limit=10)) == 1
-    assert store.inspect_ledger(url)[1] == store.HEAD
+    assert database.inspect_ledger(url)[1] == store.HEAD
 
 
 def test_migrating_again_imports_no_alembic(tmp_path):
@@ -74,7 +74,7 @@ def test_several_processes_may_migrate_at_once(tmp_path):
         process.join()
 
     assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert store.inspect_ledger(url_in(tmp_path))[1] == store.HEAD
+    assert database.inspect_ledger(url_in(tmp_path))[1] == store.HEAD
 
 
 def test_a_migration_can_be_taken_back(tmp_path):
@@ -166,7 +166,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_looking_at_a_ledger_makes_nothing(tmp_path):
-    shown, revision = store.inspect_ledger(url_in(tmp_path))
+    shown, revision = database.inspect_ledger(url_in(tmp_path))
 
     assert (shown, revision) == (url_in(tmp_path), None)
     assert list(tmp_path.iterdir()) == []

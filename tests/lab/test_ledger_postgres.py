@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from calculators.lab import store
+from calculators.lab import database, rows, store
 from calculators.lab.measurements import Failed, Log, Measurement, Progress, StepSeconds, Verified
 from calculators.lab.spec import experiment
 from calculators.lab.store import LedgerError, NotYours, RunState
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.postgres
 @pytest.fixture
 def url():
     """A database of its own, gone afterwards."""
-    server = store._engine(os.environ["SIXFOLD_TEST_POSTGRES_URL"]).url
+    server = database._engine(os.environ["SIXFOLD_TEST_POSTGRES_URL"]).url
     name = f"sixfold_ledger_{uuid.uuid4().hex[:12]}"
     admin = create_engine(server, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
@@ -47,14 +47,14 @@ def test_the_tables_are_those_that_the_rows_describe(url, sessions):
     store.migrate(url)
 
     with sessions.kw["bind"].connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), store.Base.metadata) == []
-    assert store.inspect_ledger(url)[1] == store.HEAD
+        assert compare_metadata(MigrationContext.configure(connection), rows.Base.metadata) == []
+    assert database.inspect_ledger(url)[1] == store.HEAD
 
 
 def test_an_address_as_django_spells_it_works(url):
     store.migrate(url.replace("postgresql+psycopg://", "postgres://"))
 
-    assert store.inspect_ledger(url)[1] == store.HEAD
+    assert database.inspect_ledger(url)[1] == store.HEAD
 
 
 def test_a_database_that_is_not_there_is_said_so(url):

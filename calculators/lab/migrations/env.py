@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from calculators.lab.store import Base
+from calculators.lab.rows import Base
 
 context.configure(
     connection=context.config.attributes["connection"],
