@@ -2,6 +2,8 @@
 
 import statistics
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -11,6 +13,7 @@ from django.conf import settings
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import transaction
 from django.http import HttpRequest
+from sqlalchemy.orm import Session
 
 from calculators.answers import Family
 from calculators.lab import store
@@ -219,13 +222,7 @@ def hash_of(text: str) -> str:
 
 def run_page(run_id: int, *, now: datetime) -> RunPage | None:
     """The run of this number as its page shows it, or None. Marks lost runs as lost first."""
-    sessions = ledger()
-    with sessions.reading() as session:
-        late = store.overdue(session, now=now)
-    if late:
-        with sessions.begin() as session:
-            store.reap(session, now=now)
-    with sessions.reading() as session:
+    with _looking(now=now) as session:
         run = store.get_run(session, run_id)
         if run is None:
             return None
@@ -242,10 +239,25 @@ def run_page(run_id: int, *, now: datetime) -> RunPage | None:
             run=run,
             position=store.queue_position(session, run_id) if run.state is RunState.QUEUED else None,
             workers=() if run.is_final else tuple(store.workers_alive(session, now=now)),
-            progress=tuple(store.progress_of(session, run_id)),
+            progress=() if run.is_final else tuple(store.progress_of(session, run_id)),
             log=tuple(store.log_of(session, run_id)),
             **measured,
         )
+
+
+@contextmanager
+def _looking(*, now: datetime) -> Iterator[Session]:
+    """A session that only looks, at a ledger in which no run counts as running whose worker is gone."""
+    sessions = ledger()
+    with sessions.reading() as session:
+        late = store.overdue(session, now=now)
+        if not late:
+            yield session
+            return
+    with sessions.begin() as session:
+        store.reap(session, now=now)
+    with sessions.reading() as session:
+        yield session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,13 +274,7 @@ class RunList:
 
 def run_list(*, now: datetime, limit: int = 100) -> RunList:
     """The newest runs first."""
-    sessions = ledger()
-    with sessions.reading() as session:
-        late = store.overdue(session, now=now)
-    if late:
-        with sessions.begin() as session:
-            store.reap(session, now=now)
-    with sessions.reading() as session:
+    with _looking(now=now) as session:
         return RunList(
             runs=tuple(store.latest_runs(session, limit=limit)),
             workers=tuple(store.workers_alive(session, now=now)),
