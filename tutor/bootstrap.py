@@ -61,7 +61,7 @@ def set_up(venv, *, torch="", root=ROOT):
     python = make_venv(venv)
     linked = site_packages(venv) / "sixfold-system-torch.pth"
     linked.unlink(missing_ok=True)
-    if system_torch is None:
+    if system_torch is None and not has_torch(python, root):
         say(announce_torch(python, root))
     install(python, root, extras="web,test" if system_torch else "web,lab,test")
     if system_torch is not None:
@@ -150,7 +150,7 @@ def site_packages(venv):
 
 def install(python, root, *, extras):
     """Installs the project, editable, with `extras` at the tested versions."""
-    say("Installing the packages; a minute or two …")
+    say("Installing the packages. The first time takes a few minutes.")
     quiet = [] if sys.stdout.isatty() else ["--quiet"]
     command = [*pip(python), "install", *quiet, "-c", root / "constraints.txt", "-e", f"{root}[{extras}]"]
     # A build tool's advice to packagers is no business of who sets up.
@@ -182,6 +182,12 @@ def announce_torch(python, root):
             " For a smaller one, or your own, see docs/deploy.md."
         )
     return sentence
+
+
+def has_torch(python, root):
+    """Whether the pinned torch is installed already, of whichever build."""
+    found = output_of([python, "-c", "import importlib.metadata as m; print(m.version('torch'))"])
+    return torch_requirement(root) == f"torch=={found.partition('+')[0]}"
 
 
 def upgrade_pip(python):

@@ -58,7 +58,7 @@ class Home:
         if not practised and not self.last_run and self.lessons:
             first = self.lessons[0]
             return Step(
-                reason=f"New here? {first.title} takes {first.minutes} minutes and ends with questions.",
+                reason=f"New here? {first.title} takes {first.minutes} minutes and asks you as it goes.",
                 action="Read the first lesson",
                 address=reverse("lessons:lesson", args=[first.slug]),
             )

@@ -150,6 +150,15 @@ def test_the_build_its_file_and_its_size_are_told(project, monkeypatch):
     assert sentence == "torch 2.13.0+cpu: torch-2.13.0+cpu-cp311-none-any.whl, 211 MB."
 
 
+@pytest.mark.parametrize(
+    ("found", "expected"), [("2.13.0+cpu", True), ("2.13.0", True), ("2.12.1", False), ("", False)]
+)
+def test_a_torch_that_is_there_already_is_not_announced(project, monkeypatch, found, expected):
+    monkeypatch.setattr(bootstrap, "output_of", lambda command: found)
+
+    assert bootstrap.has_torch("python", project) is expected
+
+
 def test_a_cuda_build_says_that_gigabytes_follow(project, monkeypatch):
     monkeypatch.setattr(
         bootstrap, "run", pip_report(project, "file:///no/torch.whl", "2.13.0", requires=CUDA)
