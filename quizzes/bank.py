@@ -233,11 +233,18 @@ def pack_at(address: str) -> Pack | None:
 
 def question_at(pack: str, slug: str) -> Question | None:
     """A question that may be shown, with its pack and current revision."""
-    return (
-        Question.objects.select_related("pack", "revision")
-        .filter(pack__address=pack, slug=slug, status=Question.Status.LIVE, revision__isnull=False)
-        .first()
+    return questions_at([(pack, slug)]).get((pack, slug))
+
+
+def questions_at(places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Question]:
+    """Those of the questions at (pack, id) that may be shown."""
+    wanted = Q(pk__in=[])
+    for pack, slug in places:
+        wanted |= Q(pack__address=pack, slug=slug)
+    found = Question.objects.select_related("pack", "revision").filter(
+        wanted, status=Question.Status.LIVE, revision__isnull=False
     )
+    return {(question.pack.address, question.slug): question for question in found}
 
 
 def live_questions(pack: Pack) -> QuerySet[Question]:

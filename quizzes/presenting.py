@@ -328,7 +328,9 @@ def _model(content: Numeric, serving: Serving, response: Response) -> WrongModel
 def _understood(content: AnyQuestion, response: Response) -> str:
     if not isinstance(content, Numeric) or response.parsed_value is None:
         return ""
-    return display(response.parsed_value, content.answer.unit)
+    shown = display(response.parsed_value, content.answer.unit)
+    typed = response.raw_answer_text.strip()
+    return "" if typed in (shown, display(response.parsed_value)) else shown
 
 
 def _name(beliefs: Mapping[str, Misconception], slug: str | None) -> str:

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from quizzes import bank
 from quizzes.models import Pack, Question, Response, Serving
-from quizzes.questions import AnyQuestion, Mark, Numeric, draw, mark, shuffled
+from quizzes.questions import AnyQuestion, Mark, Numeric, draw, from_meaning, mark, shuffled
 
 
 class StaleAnswer(ValueError):
@@ -48,13 +48,28 @@ def _turn(learner: User, met: bank.Attempts) -> tuple[int, float, str]:
 
 def serve(learner: User, question: Question, *, rng: random.Random, now: datetime) -> Serving:
     """The question as this learner sees it until it is answered; the same however often it is opened."""
-    current = _open(learner, question)
-    if current and current.revision_id == question.revision_id:
+    return serve_all(learner, [question], rng=rng, now=now)[question.pk]
+
+
+def serve_all(
+    learner: User, questions: Sequence[Question], *, rng: random.Random, now: datetime
+) -> dict[int, Serving]:
+    """Several questions as `serve` gives them, by question id, at the cost of one."""
+    current = _open(learner, questions)
+    outdated = [s.pk for q in questions if (s := current.get(q.pk)) and s.revision_id != q.revision_id]
+    if outdated:  # their author has changed them since
+        Serving.objects.filter(pk__in=outdated).update(closed_at=now)
+    missing = [q for q in questions if q.pk not in current or current[q.pk].pk in outdated]
+    if not missing:
         return current
-    if current:  # the author has changed the question since
-        Serving.objects.filter(pk=current.pk).update(closed_at=now)
+    # Two tabs opened at once: the second insert gives way, and both show the first.
+    Serving.objects.bulk_create((_fresh(learner, q, rng, now) for q in missing), ignore_conflicts=True)
+    return _open(learner, questions)
+
+
+def _fresh(learner: User, question: Question, rng: random.Random, now: datetime) -> Serving:
     content = _content(question)
-    fresh = Serving(
+    return Serving(
         learner=learner,
         question=question,
         revision=question.revision,
@@ -62,11 +77,6 @@ def serve(learner: User, question: Question, *, rng: random.Random, now: datetim
         option_ids=shuffled(content, rng),
         served_at=now,
     )
-    # Two tabs opened at once: the second insert gives way, and both show the first.
-    Serving.objects.bulk_create([fresh], ignore_conflicts=True)
-    stored = _open(learner, question)
-    assert stored is not None  # noqa: S101 - one of the two inserts has just succeeded
-    return stored
 
 
 def sample(question: Question) -> Serving:
@@ -165,14 +175,13 @@ def _store(
     return response
 
 
-def _open(learner: User, question: Question) -> Serving | None:
-    return (
-        Serving.objects.select_related("question__pack", "revision__question")
-        .filter(learner_id=learner.pk, question=question, closed_at=None)
-        .first()
+def _open(learner: User, questions: Sequence[Question]) -> dict[int, Serving]:
+    left_open = Serving.objects.select_related("question__pack", "revision__question").filter(
+        learner_id=learner.pk, question__in=[question.pk for question in questions], closed_at=None
     )
+    return {serving.question_id: serving for serving in left_open}
 
 
 def _content(question: Question) -> AnyQuestion:
     assert question.revision is not None  # noqa: S101 - only questions with one are shown
-    return question.revision.parsed()
+    return from_meaning(question.revision.content, slug=question.slug)

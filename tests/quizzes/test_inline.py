@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.test import RequestFactory
 
-from quizzes.inline import inline_check
+from quizzes.inline import inline_check, prepare_checks
 from quizzes.models import Serving
 from tests.quizzes.conftest import post
 
@@ -73,8 +73,20 @@ def test_a_check_that_is_not_there_is_a_sentence(tiny, lesson, reference):
     assert "<b>" not in html
 
 
-def test_a_check_costs_three_queries_at_most_when_seen_before(tiny, lesson, django_assert_max_num_queries):
+def test_a_check_seen_before_costs_two_queries(tiny, lesson, django_assert_num_queries):
     inline_check("tiny/too-wide", lesson)
+    again = RequestFactory().get("/lessons/pipeline-parallelism/")
+    again.user = lesson.user
 
-    with django_assert_max_num_queries(3):
-        inline_check("tiny/too-wide", lesson)
+    with django_assert_num_queries(2):
+        inline_check("tiny/too-wide", again)
+
+
+def test_checks_prepared_together_cost_no_more_than_one(tiny, lesson, django_assert_num_queries):
+    references = ["tiny/too-wide", "tiny/share", "tiny/which-send", "tiny/nothing"]
+
+    with django_assert_num_queries(4):
+        prepare_checks(references, lesson)
+        shown = [inline_check(reference, lesson) for reference in references]
+
+    assert [html.count("<form") for html in shown] == [1, 1, 1, 0]
