@@ -162,16 +162,16 @@ class Split:
         )
 
     def seconds_on(self, rung: Rung) -> float:
-        """Seconds that the exchanges of one token (prompt, step) take when nothing hides them.
+        """Seconds that the exchanges of one token (prompt, step) take at least, when nothing hides them.
 
-        A rank's bytes go one after another; in a pipeline each boundary waits for the
-        one before, so all count.
+        A rung's latency is what a small call is seen to take on it, so it counts once for each call. In a pipeline
+        each boundary waits for the one before, so the bytes of all of them count.
         """
         sent = self.wire_bytes if self.family == "tp" else self.calls * self.bytes_per_call
         return float(
             transfer_seconds(
                 sent,
-                self.rounds,
+                self.calls,
                 bytes_per_second=rung.bytes_per_second,
                 latency_seconds=rung.typical_latency_seconds,
             )
@@ -238,7 +238,7 @@ class TrafficAnswer:
                 rung=rung,
                 tp_seconds=self.tp.seconds_on(rung),
                 pp_seconds=self.pp.seconds_on(rung),
-                tp_latency_seconds=self.tp.rounds * rung.typical_latency_seconds,
+                tp_latency_seconds=self.tp.calls * rung.typical_latency_seconds,
             )
             for rung in LADDER
         )
