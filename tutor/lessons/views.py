@@ -3,6 +3,7 @@
 from django.http import Http404, HttpResponse
 from django.views.decorators.http import require_safe
 
+from quizzes.inline import prepare_checks
 from tutor.htmx import HtmxHttpRequest, render_page
 from tutor.lessons import catalogue
 from tutor.lessons.markup import Piece
@@ -22,6 +23,8 @@ def lesson(request: HtmxHttpRequest, slug: str) -> HttpResponse:
     if slug not in lessons:
         raise Http404(f"There is no lesson called {slug}.")
     chosen = lessons[slug]
+    checks = [part.name for part in chosen.parts if isinstance(part, Piece) and part.kind == "check"]
+    prepare_checks(checks, request)
     context = {
         "lesson": chosen,
         "parts": [render_piece(part, request) if isinstance(part, Piece) else part for part in chosen.parts],
