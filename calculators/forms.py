@@ -9,6 +9,7 @@ from django import forms
 from django.http import QueryDict
 
 from calculators.answers import Case
+from calculators.lab.limits import MAX_RANKS
 from calculators.lab.spec import (
     Device,
     Dtype,
@@ -233,7 +234,7 @@ class SpecForm(forms.Form):
     """A lab spec; `Spec.parse` alone decides what can be run, its sentences stand by their fields."""
 
     HELP = {  # noqa: RUF012
-        "ranks": "2 to 16 processes",
+        "ranks": f"processes, 2 to {MAX_RANKS}",
         "layers": "at most 256; pipeline stages share them equally",
         "batch": "sequences",
         "tokens": "in each training sequence; decode has one in flight",

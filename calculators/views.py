@@ -132,7 +132,13 @@ def run(request: HtmxHttpRequest, run_id: int) -> HttpResponse:
     figure = None
     if page.wire:
         figure = wire_figure(page.wire, family=page.family, steps=page.steps, unit=page.unit)
-    context = {"page": page, "run": page.run, "figure": figure, "command": runs.WORK_COMMAND}
+    context = {
+        "page": page,
+        "run": page.run,
+        "figure": figure,
+        "command": runs.WORK_COMMAND,
+        "may_cancel": _may_cancel(request, page),
+    }
     response = render_page(request, "calculators/run.html", context, fragment="outcome")
     if polled and not page.is_live:
         response.status_code = HttpResponseStopPolling.status_code
@@ -148,7 +154,7 @@ def cancel(request: HttpRequest, run_id: int) -> HttpResponse:
         raise Http404(f"There is no run {run_id}.")
     if not request.user.is_authenticated:
         return _to_sign_in(page_address(run_id))
-    if page.run.submitted_by != request.user.get_username() and not request.user.is_staff:
+    if not _may_cancel(request, page):
         context = {"reason": f"Run {run_id} was started by {page.run.submitted_by}; only they can cancel it."}
         return render_page(request, "calculators/refused.html", context, status=403)
     runs.cancel(run_id, now=timezone.now())
@@ -201,6 +207,11 @@ class InvalidCalculation(Exception):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self.address = address
+
+
+def _may_cancel(request: HttpRequest, page: runs.RunPage) -> bool:
+    """Whoever started a run, and the site's staff."""
+    return request.user.is_staff or page.run.submitted_by == request.user.get_username()
 
 
 def _asked(request: HttpRequest) -> dict[str, Any]:

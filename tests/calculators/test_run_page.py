@@ -230,8 +230,10 @@ def test_a_run_at_work_is_first_asked_to_stop(signed_in, ledger):
 def test_nobody_cancels_the_run_of_another(signed_in, ledger):
     run_id = waiting_run(ledger, by="grace")
 
+    offered = signed_in.get(page_of(run_id))
     response = signed_in.post(reverse("calculators:cancel", args=[run_id]))
 
+    assert "Cancel the run" not in words(offered)
     assert response.status_code == 403
     assert "was started by grace; only they can cancel it." in words(response)
 
