@@ -1,15 +1,19 @@
 """Keeps a few processes running side by side until a signal ends them all. Knows nothing of Django."""
 
 import errno
+import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import FrameType
+from typing import Protocol
+
+from calculators.lab.lifeline import die_with_parent
 
 TICK_SECONDS = 0.2
 FIRST_PAUSE_SECONDS = 1.0
@@ -23,15 +27,35 @@ class NoPortError(Exception):
     """No port can be listened on; the message says which were tried and why not."""
 
 
+class Running(Protocol):
+    """A process under way, as `subprocess.Popen` shows one."""
+
+    def poll(self) -> int | None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self) -> int: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A Python module to keep running, with what it inherits: open `descriptors`, and `environment` added."""
+    """Something to keep running: its name in sentences, and how to begin it (`module`, `fork`)."""
 
     name: str
-    module: str
-    arguments: Sequence[str] = ()
-    descriptors: Sequence[int] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    begin: Callable[[], Running]
+
+
+def module(name: str, *arguments: str, **environment: str) -> Running:
+    """Begins `python -m name arguments…`, with `environment` added, as a process that ends with this one."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tutor.tethered", str(os.getpid()), name, *arguments],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )
+
+
+def fork(target: Callable[[], None]) -> Running:
+    """Begins `target` in a copy of this process, with all that is loaded and open, that ends with this one."""
+    return _Fork(target)
 
 
 def listen(host: str, port: int, *, say: Callable[[str], None]) -> socket.socket:
@@ -122,19 +146,13 @@ class _Kept:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Running | None = None
         self.pause_seconds = FIRST_PAUSE_SECONDS / 2
         self.due = 0.0
         self._started = 0.0
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tutor.tethered", str(os.getpid()), self.service.module]
-        self.process = subprocess.Popen(
-            [*command, *self.service.arguments],
-            stdin=subprocess.DEVNULL,
-            pass_fds=self.service.descriptors,
-            env={**os.environ, **self.service.environment},
-        )
+        self.process = self.service.begin()
         self._started = time.monotonic()
 
     def lose(self, now: float) -> None:
@@ -143,6 +161,35 @@ class _Kept:
         doubled = min(2 * self.pause_seconds, LONGEST_PAUSE_SECONDS)
         self.pause_seconds = FIRST_PAUSE_SECONDS if lived_well else doubled
         self.process, self.due = None, now + self.pause_seconds
+
+
+class _Fork:
+    def __init__(self, target: Callable[[], None]) -> None:
+        context = multiprocessing.get_context("fork")
+        self._process = context.Process(target=self._in_child, args=(target, os.getpid()))
+        self._process.start()
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self) -> int:
+        self._process.join()
+        return self._process.exitcode or 0
+
+    @staticmethod
+    def _in_child(target: Callable[[], None], parent: int) -> None:
+        """Gives back the supervisor's handlers before anything else: they were copied, too."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in tutor.tethered
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        die_with_parent(parent=parent)
+        target()
 
 
 def _ending(status: int) -> str:

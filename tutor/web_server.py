@@ -1,7 +1,10 @@
 """gunicorn's settings: `gunicorn --config python:tutor.web_server tutor.wsgi` (numbers: docs/deploy.md)."""
 
 import os
+import sys
 from typing import Any
+
+from gunicorn.app.wsgiapp import WSGIApplication
 
 from calculators.lab.lifeline import die_with_parent
 
@@ -17,3 +20,10 @@ control_socket_disable = True
 def post_fork(server: Any, worker: Any) -> None:
     """Each web process ends with gunicorn's own, even if that one was killed outright."""
     die_with_parent(parent=server.pid)
+
+
+def serve(descriptor: int) -> None:
+    """Serves the site on the listening socket `descriptor` until a signal ends it."""
+    here = ["--config", f"python:{__name__}", "--bind", f"fd://{descriptor}", "tutor.wsgi"]
+    sys.argv = ["gunicorn", *here]  # where gunicorn reads them from
+    WSGIApplication("%(prog)s", prog="gunicorn").run()

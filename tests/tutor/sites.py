@@ -61,10 +61,12 @@ class Site:
         """Every living process that was started with this home, whoever its parent is now."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
-    def process_of(self, module: str) -> psutil.Process:
-        """The process that `tutor.tethered` made for `module`; those forked from it look the same."""
-        alike = (p for p in self.processes() if p.cmdline()[2:5:2] == ["tutor.tethered", module])
-        return min(alike, key=lambda process: process.create_time())
+    def web_server(self) -> psutil.Process:
+        """gunicorn's first process: a copy of `manage.py start`, whose child it is."""
+        pages = [p for p in self.processes() if p.cmdline()[1:3] == ["manage.py", "start"]]
+        start = min(pages, key=lambda process: process.create_time())
+        (found,) = (process for process in pages if process.ppid() == start.pid)
+        return found
 
     def left_over(self, *, seconds: float) -> list[str]:
         """Command lines of what still lives after at most `seconds`."""

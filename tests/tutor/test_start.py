@@ -78,11 +78,11 @@ def test_a_taken_port_and_a_lost_process_are_said_and_survived(home):
         port = taken.getsockname()[1]
         with started([*MANAGE_START, "--port", str(port)], home) as site:
             address = site.address()
-            lost = site.process_of("gunicorn")
+            lost = site.web_server()
             lost.kill()
             site.wait_for(r"The web server was ended by SIGKILL\. Starting it again in 1 s\.")
             page = browser().open(address, timeout=60).read().decode()
-            again = site.process_of("gunicorn")
+            again = site.web_server()
             said = site.printed
 
     assert f"Port {port} is taken; using " in said

@@ -6,10 +6,11 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
-from tutor.supervisor import NoPortError, Service, Supervisor, listen
+from tutor.supervisor import NoPortError, Service, Supervisor, fork, listen, module
 
 
 def test_the_asked_port_is_used_when_it_is_free():
@@ -61,7 +62,8 @@ def test_a_port_for_root_says_what_to_choose(monkeypatch):
 
 def test_what_keeps_failing_is_tried_less_and_less_often():
     said = []
-    supervisor = Supervisor([Service(name="The clock", module="no_such_module")], say=said.append)
+    begin = partial(module, "no_such_module")
+    supervisor = Supervisor([Service(name="The clock", begin=begin)], say=said.append)
     began = time.monotonic()
     while len(said) < 2 and time.monotonic() < began + 20:
         supervisor.look_after()
@@ -80,3 +82,22 @@ def test_a_tethered_process_ends_when_its_owner_is_gone_before_it_could_say():
     tethered = subprocess.run([sys.executable, "-m", "tutor.tethered", str(gone.pid), "this"], timeout=20)
 
     assert tethered.returncode == -signal.SIGKILL
+
+
+def test_a_copy_of_this_process_is_ended_by_its_signals_not_by_ours():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        copy = fork(partial(time.sleep, 60))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    time.sleep(0.5)
+    copy.terminate()
+
+    assert copy.wait() == -signal.SIGTERM
+
+
+def test_a_copy_that_fails_ends_with_a_status():
+    copy = fork(partial(sys.exit, 3))
+
+    assert copy.wait() == 3
+    assert copy.poll() == 3

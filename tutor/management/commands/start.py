@@ -2,20 +2,24 @@
 
 import contextlib
 import http.client
+import importlib
 import signal
 import socket
 from argparse import ArgumentParser
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 
 from calculators.lab import store
 from calculators.lab.lifeline import die_with_parent
 from quizzes.bank import load_builtin_packs
 from tutor.static import collect_if_changed
-from tutor.supervisor import NoPortError, Service, Supervisor, listen
+from tutor.supervisor import NoPortError, Service, Supervisor, fork, listen, module
+from tutor.web_server import serve
 
 
 class Command(BaseCommand):
@@ -64,20 +68,13 @@ class Command(BaseCommand):
 
 def services(listener: socket.socket) -> list[Service]:
     """What runs: the web server on the open `listener`, and a worker for the lab's runs."""
-    descriptor = listener.fileno()
+    # The web server is a copy of this process, so that the site is loaded once; the lab is no part of it.
+    serve_here = partial(serve, listener.fileno())
+    # The ledger's address may hold a password: it is passed where `ps` does not show it.
+    work = partial(module, "calculators.lab", "work", SIXFOLD_LEDGER_URL=settings.LEDGER_URL)
     return [
-        Service(
-            name="The web server",
-            module="gunicorn",
-            arguments=("--config", "python:tutor.web_server", "--bind", f"fd://{descriptor}", "tutor.wsgi"),
-            descriptors=(descriptor,),
-        ),
-        Service(
-            name="The lab worker",
-            module="calculators.lab",
-            arguments=("work",),
-            environment={"SIXFOLD_LEDGER_URL": settings.LEDGER_URL},  # may hold a password: not for `ps`
-        ),
+        Service(name="The web server", begin=partial(fork, serve_here)),
+        Service(name="The lab worker", begin=work),
     ]
 
 
@@ -94,9 +91,11 @@ def first_page_answers(host: str, port: int) -> bool:
 
 
 def prepare() -> None:
-    """Brings both databases, the built-in packs and the static files up to date; quick when they are."""
+    """Brings both databases, the built-in packs and the static files up to date, and loads the site."""
     settings.HOME.mkdir(parents=True, exist_ok=True)
     call_command("migrate", interactive=False, verbosity=0)
     store.migrate(settings.LEDGER_URL)
     load_builtin_packs()
     collect_if_changed()
+    importlib.import_module("tutor.wsgi")
+    connections.close_all()  # a connection must not be shared with the copy that serves
