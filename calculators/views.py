@@ -4,6 +4,7 @@ import csv
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
+from urllib.parse import urlencode
 from uuid import uuid4
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
@@ -281,7 +282,7 @@ def _submit(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def _to_sign_in(then: str) -> HttpResponse:
-    return HttpResponseRedirect(_address(reverse("tutor:sign-in"), f"next={then}"))
+    return HttpResponseRedirect(_address(reverse("tutor:sign-in"), urlencode({"next": then})))
 
 
 def _address(path: str, query: str) -> str:

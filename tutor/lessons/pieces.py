@@ -15,7 +15,14 @@ from tutor.lessons.schedule import Schedule, forward_schedule
 
 def render_piece(piece: Piece, request: HtmxHttpRequest) -> SafeString:
     """The HTML of `piece` for this reader."""
-    return _RENDERERS[piece.kind](piece, request)
+    render = _RENDERERS[piece.kind]
+    if piece.kind == "check" or request.GET:
+        return render(piece, request)
+    # With the lesson's own sizes a piece looks the same to everybody, and drawing it is half of a page's time.
+    key = (request.path, piece.kind, piece.name, *sorted(piece.params.items()))
+    if key not in _DRAWN:
+        _DRAWN[key] = render(piece, request)
+    return _DRAWN[key]
 
 
 def schedule_of(piece: Piece) -> Schedule:
@@ -50,6 +57,8 @@ def _experiment(piece: Piece, request: HtmxHttpRequest) -> SafeString:
     context = {"name": piece.name, "spec": experiment(piece.name)}
     return render_to_string("lessons/experiment.html", context, request=request)
 
+
+_DRAWN: dict[tuple[object, ...], SafeString] = {}
 
 _RENDERERS: dict[str, Callable[[Piece, HtmxHttpRequest], SafeString]] = {
     "check": _check,
