@@ -1,7 +1,8 @@
 # Sixfold on one machine. `make run` and `make test` set up everything they need; neither needs root.
 # Every target is quick when nothing changed. `make help` lists them.
 
-PYTHON ?= python3
+# The Python that .venv was made with, or python3 the first time.
+PYTHON ?= $(or $(wildcard $(shell cat .venv/.sixfold-python 2>/dev/null)),python3)
 PORT ?= 8000
 ARGS ?=
 # pip installs the pinned torch; system reuses the one that $(PYTHON) imports. Empty: as last time.

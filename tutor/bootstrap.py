@@ -67,6 +67,7 @@ def set_up(venv, *, torch="", root=ROOT):
     if system_torch is not None:
         linked.write_text(f"{system_torch}\n")
         say(f"torch {torch_version(python)} is used as it lies in {system_torch}; none was fetched.")
+    (venv / ".sixfold-python").write_text(f"{sys.executable}\n")  # for the Makefile to go on with
     stamp.write_text(json.dumps({"fingerprint": wanted, "torch": torch}))
     say("Set up. The next time is quick.")
 
