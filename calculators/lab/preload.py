@@ -8,9 +8,8 @@ import signal
 
 from calculators.lab.lifeline import die_with_parent
 
-signal.signal(
-    signal.SIGINT, signal.SIG_IGN
-)  # Ctrl-C reaches this process too; it is the launcher's to answer
+# Ctrl-C reaches this process too; it is the launcher's to answer.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 die_with_parent()  # first: on a busy machine torch takes many seconds, in which the launcher may be killed
 
 from calculators.lab import ranks as ranks  # noqa: E402
