@@ -85,7 +85,7 @@ class Spec:
     dtype: Dtype = Dtype.FLOAT32
     device: Device = Device.AUTO
     steps: int = 64
-    warmup_steps: int = 3
+    warmup_steps: int = 1
     seed: int = 0
     time_limit_seconds: float = 120.0
     note: str = field(default="", compare=False)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
+from tests.bench.launching import RANKS, SMALL
 from tests.bench.results import Result, at_most
 from tests.conftest import CHROMIUM, CHROMIUM_FLAGS
 
@@ -39,7 +40,7 @@ def measure() -> list[Result]:
             clicks[len(clicks) // 2],
             2.5,
             "s",
-            note=f"median of {CLICKS}: " + ", ".join(f"{click:.2f}" for click in clicks),
+            note=f"{SMALL['layers']} layers, {SMALL['steps']} tokens; " + ", ".join(f"{s:.2f}" for s in clicks),
         ),
     ]
 
@@ -91,8 +92,9 @@ def _clicks(address: str) -> list[float]:
 def _click(page: Page, base: str) -> float:
     page.goto(f"{base}/runs/new?experiment=tensor-decode")
     page.locator("details.spec summary").click()
-    page.locator("[name=ranks]").fill("4")
-    page.locator("[name=steps]").fill("16")
+    page.locator("[name=ranks]").fill(str(RANKS))
+    for name, value in SMALL.items():
+        page.locator(f"[name={name}]").fill(str(value))
     page.wait_for_timeout(500)  # the forecast follows the fields
     started = time.perf_counter()
     page.get_by_role("button", name="Start the run").click()
