@@ -161,9 +161,7 @@ def _from_torchrun() -> None:
     spec = Spec.load(Path(sys.argv[1]))
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if size != spec.ranks:
-        sys.exit(
-            f"torchrun started {size} ranks, but the spec asks for {spec.ranks}. Start that many."
-        )
+        sys.exit(f"torchrun started {size} ranks, but the spec asks for {spec.ranks}. Start that many.")
     plan = make_plan(spec, place(spec, find_devices()))
     store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=spec.time_limit_seconds)))
     run_rank(plan, rank=rank, store=store, say=lambda event: print(event, flush=True))

@@ -40,7 +40,8 @@ def measure() -> list[Result]:
             clicks[len(clicks) // 2],
             2.5,
             "s",
-            note=f"{SMALL['layers']} layers, {SMALL['steps']} tokens; " + ", ".join(f"{s:.2f}" for s in clicks),
+            note=f"{SMALL['layers']} layers, {SMALL['steps']} tokens; "
+            + ", ".join(f"{s:.2f}" for s in clicks),
         ),
     ]
 
