@@ -8,6 +8,7 @@ on. When ranks compute on a GPU but talk through gloo it also stages the tensors
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -138,9 +139,15 @@ def join(
 def on_gloo(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
     """A bare gloo group whose sockets stay on this machine's loopback address."""
     options = dist.ProcessGroupGloo._Options()
-    options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+    options._devices = [_loopback()]
     options._timeout = timeout
     return dist.ProcessGroupGloo(store, rank, size, options)
+
+
+@cache
+def _loopback() -> Any:
+    """gloo's device on the loopback address, one for all groups of this process: each has a thread."""
+    return dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")
 
 
 def _listed(tensors: Any) -> list[Tensor]:

@@ -23,7 +23,7 @@ from calculators.lab.store import NotYours, Run, RunState, Sessions
 POLL_SECONDS = 0.1
 """How often an idle worker looks for a run: a click waits half of this on average."""
 _REAP_SECONDS = 1.0
-_BATCH_SECONDS = 0.2
+_BATCH_SECONDS = 0.4
 """What ranks say in this time goes to the ledger in one transaction; a run's end does not wait for it."""
 _RETRY_SECONDS = 1.0
 

@@ -17,7 +17,7 @@ from tests.bench.results import Result, at_least
 RANKS = 4
 TIMES = 3
 FACTOR = 4
-SMALL = {"layers": 2, "steps": 16}
+SMALL = {"layers": 2, "steps": 10}
 """Small enough that starting is a fair part of the run, as it is for someone who clicks."""
 
 

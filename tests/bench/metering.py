@@ -18,14 +18,14 @@ from calculators.lab.plan import Plan, make_plan
 from calculators.lab.spec import Spec
 from tests.bench.results import Result
 
-STEPS = 600
+STEPS = 2_000
 LIMIT = 1.05
 NOISE = 0.03
 
 
 def measure(launcher_of: Callable[..., LocalLauncher] = LocalLauncher) -> list[Result]:
     """The ratio of medians with its 95 % bootstrap interval, and the same of the control."""
-    spec = Spec.parse({"job": "tensor", "ranks": 2, "layers": 2, "steps": STEPS, "time_limit_seconds": 600})
+    spec = Spec.parse({"job": "tensor", "ranks": 2, "layers": 1, "steps": STEPS, "time_limit_seconds": 600})
     plan = make_plan(spec, Placement(device="cpu", backend="gloo", staged=False, note=""))
     times = _times(launcher_of(work=interleave), plan)
     metered, bare, again = times.reshape(STEPS, 3).T

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench.results import Result, at_most
+from tests.bench.results import Result, at_most, within
 
 MILLISECONDS = 20.0
 QUERIES = 12
@@ -28,7 +28,7 @@ def measure() -> list[Result]:
     for page in pages:
         weight = f"{page['kilobytes']:.1f} kB compressed" + (", and plotly.js" if page["plotly"] else "")
         results.append(
-            at_most(
+            within(
                 f"server time of {page['name']}",
                 page["milliseconds"],
                 MILLISECONDS,

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,11 +17,28 @@ class Result:
     goal: str = ""
     met: bool | None = None
     note: str = ""
+    time_limit: float | None = None
+
+    def judged_at(self, slowness: float) -> Self:
+        """A time judged beside the reference loop: on a machine `slowness` times slower it may take that much more.
+
+        Both limits are printed. A machine that is quicker than the goals were set for gets no less time.
+        """
+        if self.time_limit is None or slowness <= 1:
+            return self
+        limit = self.time_limit * slowness
+        goal = f"≤ {self.time_limit:g}; {limit:.3g} at {slowness:.2f} × the loop"
+        return replace(self, goal=goal, met=self.value <= limit)
 
 
 def at_most(name: str, value: float, limit: float, unit: str, *, note: str = "") -> Result:
-    """A figure that must not exceed `limit`."""
+    """A figure that must not exceed `limit`, whatever the machine."""
     return Result(name=name, value=value, unit=unit, goal=f"≤ {limit:g}", met=value <= limit, note=note)
+
+
+def within(name: str, value: float, limit: float, unit: str, *, note: str = "") -> Result:
+    """A time that must not exceed `limit` on the machine that the goals are for."""
+    return replace(at_most(name, value, limit, unit, note=note), time_limit=limit)
 
 
 def at_least(name: str, value: float, limit: float, unit: str, *, note: str = "") -> Result:

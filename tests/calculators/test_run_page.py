@@ -56,7 +56,7 @@ def test_a_run_at_work_shows_how_far_each_rank_is(client, ledger):
     html = response.content.decode()
     assert "At work on box (2 cores)." in words(response)
     assert "rank 1 measure 3 of 10" in words(response)
-    assert 'hx-trigger="every 400ms"' in html
+    assert 'hx-trigger="every 200ms"' in html
     assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in html
 
 

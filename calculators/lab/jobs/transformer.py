@@ -129,8 +129,8 @@ def whole_model(spec: Spec, *, device: torch.device) -> Stack:
     return Stack(spec).to(device=device, dtype=getattr(torch, spec.dtype.value))
 
 
-def stage_of(model: Stack, spec: Spec, span: range) -> Stack:
-    """Layers `span` of `model` as a stack of their own, with the same weights."""
+def copy_of(model: Stack, spec: Spec, span: range | None = None) -> Stack:
+    """Layers `span` of `model` (None: all) as a stack of their own, with weights that start out the same."""
     with torch.device("meta"):
         stage = Stack(spec, span)
     mine = {name: value.clone() for name, value in model.state_dict().items() if name in stage.state_dict()}
