@@ -238,13 +238,15 @@ def question_at(pack: str, slug: str) -> Question | None:
 
 def questions_at(places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Question]:
     """Those of the questions at (pack, id) that may be shown."""
-    wanted = Q(pk__in=[])
-    for pack, slug in places:
-        wanted |= Q(pack__address=pack, slug=slug)
+    wanted = set(places)
     found = Question.objects.select_related("pack", "revision").filter(
-        wanted, status=Question.Status.LIVE, revision__isnull=False
+        pack__address__in={pack for pack, _ in wanted},
+        slug__in={slug for _, slug in wanted},
+        status=Question.Status.LIVE,
+        revision__isnull=False,
     )
-    return {(question.pack.address, question.slug): question for question in found}
+    by_place = {(question.pack.address, question.slug): question for question in found}
+    return {place: by_place[place] for place in wanted & by_place.keys()}
 
 
 def live_questions(pack: Pack) -> QuerySet[Question]:

@@ -176,10 +176,16 @@ def _store(
 
 
 def _open(learner: User, questions: Sequence[Question]) -> dict[int, Serving]:
-    left_open = Serving.objects.select_related("question__pack", "revision__question").filter(
-        learner_id=learner.pk, question__in=[question.pk for question in questions], closed_at=None
-    )
-    return {serving.question_id: serving for serving in left_open}
+    """What the learner has open of these questions; each brings the question, and its revision if still shown."""
+    by_id = {question.pk: question for question in questions}
+    left_open = Serving.objects.filter(learner_id=learner.pk, question__in=list(by_id), closed_at=None)
+    servings = {serving.question_id: serving for serving in left_open}
+    for question_id, serving in servings.items():
+        serving.question = question = by_id[question_id]
+        if question.revision is not None and serving.revision_id == question.revision_id:
+            serving.revision = question.revision  # fetched with the question already
+            serving.revision.question = question
+    return servings
 
 
 def _content(question: Question) -> AnyQuestion:
