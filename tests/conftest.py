@@ -27,6 +27,10 @@ def pytest_collection_modifyitems(items):
 
 def pytest_runtest_setup(item):
     """Skips what this machine cannot run, and says what to install; where all is required, fails instead."""
+    if item.get_closest_marker("browser"):
+        # Playwright keeps an event loop in this thread, and Django's ORM refuses that unless told otherwise. For the
+        # rest of the process: fixtures that outlive a test use the database, too, and browser tests come last.
+        os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     missing = {
         "browser": (CHROMIUM, "Chromium is not on PATH. Install it (Debian: apt install chromium)."),
         "distributed": (importlib.util.find_spec("torch"), "torch is not installed. Run `make setup`."),
@@ -57,10 +61,3 @@ def signed_in(client, learner):
 def browser_type_launch_args():
     """pytest-playwright starts the machine's own Chromium, with nothing that reaches out to the network."""
     return {"executable_path": CHROMIUM, "args": CHROMIUM_FLAGS}
-
-
-@pytest.fixture(autouse=True)
-def _live_server_beside_playwright(request, monkeypatch):
-    """Playwright keeps an event loop in this thread; Django's ORM refuses that unless told otherwise."""
-    if request.node.get_closest_marker("browser"):
-        monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")

@@ -1,12 +1,7 @@
 """The product as a person has it: `make run` to its first page, and a click to a plotted result, in Chromium."""
 
-import os
-import re
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -18,10 +13,9 @@ from playwright.sync_api import Page, sync_playwright
 from tests.bench.launching import RANKS, SMALL
 from tests.bench.results import Result, within
 from tests.conftest import CHROMIUM, CHROMIUM_FLAGS
+from tests.tutor.sites import end_group, free_port, started
 
-ROOT = Path(__file__).parents[2]
 CLICKS = 5
-ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/enter\?token=\S+")
 
 
 def measure() -> list[Result]:
@@ -49,33 +43,13 @@ def measure() -> list[Result]:
 @contextmanager
 def running(home: Path) -> Iterator[str]:
     """`make run` in a home of its own, until the block ends; the address that signs the owner in."""
-    command = ["make", "--no-print-directory", "run", "PORT=8765"]
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "SIXFOLD_HOME": str(home)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    said = []
-    try:
-        for line in process.stdout:
-            said.append(line)
-            if found := ADDRESS.search(line):
-                break
-        else:
-            raise RuntimeError("make run ended early:\n" + "".join(said))
-        threading.Thread(target=process.stdout.read, daemon=True).start()  # or a full pipe would stop it
-        base = found.group().split("/enter")[0]
-        with urllib.request.urlopen(base + "/") as response:
-            assert response.status == 200
-        yield found.group()
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=30)
+    with started(["make", "--no-print-directory", "run", f"PORT={free_port()}"], home) as site:
+        address = site.address()
+        with urllib.request.urlopen(address.split("/enter")[0] + "/") as first_page:
+            first_page.read()
+        yield address
+        end_group(site)
+        site.process.wait(timeout=30)
 
 
 def _clicks(address: str) -> list[float]:

@@ -26,7 +26,11 @@ class Site:
         self.home = home
         self._log = home / "printed.txt"
         environment = {**os.environ, "SIXFOLD_HOME": str(home), "DJANGO_SETTINGS_MODULE": "tutor.settings"}
-        for name in ("DATABASE_URL", "SIXFOLD_LEDGER_URL", "SIXFOLD_ENTRY_TOKEN"):
+        # Its own databases and token; and if a make started us, its variables are not for the make that we start.
+        for name in (
+            *("DATABASE_URL", "SIXFOLD_LEDGER_URL", "SIXFOLD_ENTRY_TOKEN"),
+            *("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "ARGS"),
+        ):
             environment.pop(name, None)
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(

@@ -1,19 +1,11 @@
 """Practice in a real browser: by keyboard alone, with and without scripts, and nothing axe calls serious."""
 
-import os
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from quizzes.models import Response
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _database_beside_playwright():
-    """From here to the end of the process: Playwright's event loop stays, and the database is emptied beside it."""
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
 
 @pytest.fixture
