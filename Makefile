@@ -40,5 +40,5 @@ soak: setup ## let learners click and runs go for a while, then print what happe
 constraints: setup ## pin what is tested, for every supported Python at once, into constraints.txt
 	$(VENV)/python -m pip install --quiet --upgrade uv
 	$(VENV)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade \
-	  --custom-compile-command "make constraints" --no-emit-index-url --no-emit-find-links \
+	  --custom-compile-command "make constraints" \
 	  --output-file constraints.txt pyproject.toml

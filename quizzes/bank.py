@@ -223,8 +223,11 @@ def packs_with_progress(learner: Learner) -> list[PackProgress]:
 
 def progress(learner: Learner, pack: Pack) -> PackProgress:
     """One pack's progress."""
-    seen = _answered(learner).filter(pack=pack).distinct().count() if learner.is_authenticated else 0
-    return PackProgress(pack=pack, questions=live_questions(pack).count(), seen=seen)
+    own = Q(revisions__responses__learner_id=learner.pk)
+    counts = live_questions(pack).aggregate(
+        questions=Count("pk", distinct=True), seen=Count("pk", distinct=True, filter=own)
+    )
+    return PackProgress(pack=pack, **counts)
 
 
 def pack_at(address: str) -> Pack | None:

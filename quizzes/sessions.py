@@ -113,13 +113,14 @@ def answer(
             raise StaleAnswer(
                 "This form is out of date: the question was not shown to you like this. Open it again below."
             )
-        if stored := response_to(serving):
+        given = _answers_to(serving)
+        if stored := given.get(serving.nonce):
             numeric = serving.question.type == "numeric"
             same = stored.raw_answer_text == raw if numeric else set(stored.chosen_option_ids) == set(chosen)
             return Answered(serving=serving, response=stored, conflict=not same)
         content = serving.revision.parsed()
         result = mark(content, serving.params, chosen=chosen, raw=raw)
-        response = _store(serving, content, result, chosen, raw, confidence, now)
+        response = _store(serving, content, result, chosen, raw, confidence, now, first_attempt=not given)
         return Answered(serving=serving, response=response)
 
 
@@ -141,6 +142,14 @@ def response_to(serving: Serving) -> Response | None:
     return Response.objects.select_related("misconception").filter(client_nonce=serving.nonce).first()
 
 
+def _answers_to(serving: Serving) -> dict[uuid.UUID, Response]:
+    """Everything that this learner has answered to this question, at any revision, by nonce."""
+    answers = Response.objects.select_related("misconception").filter(
+        learner_id=serving.learner_id, revision__question_id=serving.question_id
+    )
+    return {response.client_nonce: response for response in answers}
+
+
 def _store(
     serving: Serving,
     content: AnyQuestion,
@@ -149,10 +158,9 @@ def _store(
     raw: str,
     confidence: str | None,
     now: datetime,
+    *,
+    first_attempt: bool,
 ) -> Response:
-    earlier = Response.objects.filter(
-        learner_id=serving.learner_id, revision__question_id=serving.question_id
-    ).exists()
     publisher = serving.question.pack.publisher
     belief = bank.misconception(publisher, result.misconception) if result.misconception else None
     numeric = isinstance(content, Numeric)
@@ -167,7 +175,7 @@ def _store(
         credit=result.credit,
         misconception=belief,
         confidence=confidence,
-        first_attempt=not earlier,
+        first_attempt=first_attempt,
         client_nonce=serving.nonce,
         answered_at=now,
     )

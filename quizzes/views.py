@@ -164,9 +164,9 @@ def _practice(
         key = shown.key if shown else feedback.key if feedback else ""
         context |= {"element": f"check-{key}", "inline": True}
         return render(request, "quizzes/practice.html#question", context)
-    if target == "question":
-        return render_page(request, "quizzes/practice.html", context, fragment="question")
     context["progress"] = bank.progress(request.user, pack)
+    if target == "question":
+        return render_page(request, "quizzes/practice.html", context | {"swapped": True}, fragment="question")
     return render_page(request, "quizzes/practice.html", context, status=status)
 
 
