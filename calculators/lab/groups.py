@@ -106,7 +106,7 @@ class StagedWork(dist.Work):
         self._inner.wait() if timeout is None else self._inner.wait(timeout)
         started = time.perf_counter()
         for tensor, copy in zip(self._device, self._host, strict=False):
-            tensor.copy_(copy)
+            tensor.detach().copy_(copy)  # a pipeline receives into leaves that require gradients
         self._group.staging_seconds += time.perf_counter() - started
         self._device = []  # waiting twice copies once
         return True
@@ -122,11 +122,7 @@ def join(
     timeout = timedelta(seconds=timeout_seconds)
 
     def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> MeteredGroup:
-        inner = (
-            dist.ProcessGroupNCCL(store, rank, size)
-            if backend == "nccl"
-            else on_gloo(store, rank, size, timeout)
-        )
+        inner = (on_nccl if backend == "nccl" else on_gloo)(store, rank, size, timeout)
         return MeteredGroup(inner, rank, size, staged=staged)
 
     if BACKEND.upper() not in dist.Backend._plugins:
@@ -142,6 +138,13 @@ def on_gloo(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
     options._devices = [_loopback()]
     options._timeout = timeout
     return dist.ProcessGroupGloo(store, rank, size, options)
+
+
+def on_nccl(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """A bare NCCL group; each rank has a GPU of its own."""
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return dist.ProcessGroupNCCL(store, rank, size, options)
 
 
 @cache

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from calculators.lab.measurements import Progress, Quantity, StepSeconds
+from calculators.lab.devices import Placement
+from calculators.lab.measurements import Log, Progress, Quantity, StepSeconds
 from tests.lab.conftest import Outcome
 
 pytestmark = pytest.mark.distributed
@@ -95,6 +96,28 @@ def test_sizes_that_no_ring_divides_still_leave_nothing_unexplained(run: Callabl
     assert outcome.is_verified
     assert [c.unexplained for c in wire_of(outcome)] == [0, 0, 0]
     assert any(c.prediction.backend_excess for c in wire_of(outcome))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"job": "tensor", "ranks": 2, "batch": 1, **TRAINING},
+        {"job": "pipeline", "ranks": 2, "batch": 4, "microbatches": 2, **TRAINING},
+        {"job": "pipeline", "ranks": 2, **{**DECODE, "steps": 10}},
+    ],
+    ids=["tensor training", "pipeline training", "pipeline decode"],
+)
+def test_staging_through_host_memory_changes_neither_result_nor_bytes(
+    run: Callable[..., Outcome], given: dict[str, object]
+) -> None:
+    # What ranks on a shared GPU do, here with tensors that are in host memory already: every copy is made.
+    staged = Placement(device="cpu", backend="gloo", staged=True, note="")
+
+    outcome = run(staged, **given)
+
+    assert outcome.is_verified
+    assert [c.unexplained for c in wire_of(outcome)] == [0, 0]
+    assert any("staging through host memory took" in log.text for log in outcome.all(Log))
 
 
 def test_every_rank_reports_its_progress_and_every_steps_time(run: Callable[..., Outcome]) -> None:
