@@ -96,19 +96,21 @@ class Spec:
 
         Values may be of the right type (TOML) or their text (a form). Raises `SpecError` with every problem.
         """
-        flat, problems = _flatten(given)
+        flat, unknown = _flatten(given)
         values: dict[str, Any] = {}
+        unreadable: list[Problem] = []
         for name, value in flat.items():
             try:
                 values[name] = _READERS[name](name, value)
             except _Unreadable as error:
-                problems.append(Problem(name, str(error)))
+                unreadable.append(Problem(name, str(error)))
         if "job" not in flat:
             jobs = " or ".join(f"“{job}”" for job in Job)
-            problems.append(Problem("job", f"job is missing. Say which family to run: {jobs}."))
-        if not problems:
-            problems = contradictions(spec := cls(**values))
-        if problems:
+            unreadable.append(Problem("job", f"job is missing. Say which family to run: {jobs}."))
+        if unreadable:
+            raise SpecError(unknown + unreadable)
+        spec = cls(**values)
+        if problems := unknown + contradictions(spec):
             raise SpecError(problems)
         return spec
 

@@ -62,6 +62,10 @@ def test_every_wrong_field_is_named_at_once() -> None:
     }
 
 
+def test_an_unknown_key_does_not_hide_what_does_not_divide() -> None:
+    assert set(problems(job="pipeline", ranks=3, rank=3)) == {"rank", "layers"}
+
+
 def test_a_missing_job_says_which_there_are() -> None:
     assert problems()["job"] == "job is missing. Say which family to run: “tensor” or “pipeline”."
 
