@@ -8,7 +8,7 @@ from calculators.lab.spec import Phase as LabPhase
 from calculators.predict.shapes import Phase, activation_bytes
 from calculators.units import both_bytes, counted, iec_bytes, plain
 
-MOST_LAYERS = 64
+MOST_LAYERS = {Phase.DECODE: 64, Phase.PREFILL: 64, Phase.TRAINING: 16}
 MOST_RANKS = 4
 """A calculation gets at most this many ranks unasked; the form takes up to the lab's own maximum."""
 
@@ -16,12 +16,13 @@ _ELEMENT = 4  # float32: every backend sums it alike, and a CPU computes nothing
 _MOST_SEQUENCES = 4_096
 _MOST_MICRO_BATCHES = 16
 # What a trial may cost at most. A run that takes longer than a person waits teaches nothing.
-_MOST_SECONDS = 30.0
+_MOST_SECONDS = 20.0
 _MOST_HELD_BYTES = 1 << 30
 # Rough speeds of one small CPU machine, only to choose sizes by: nothing shown is calculated from them.
 _FLOPS_PER_SECOND = 2e10
 _BYTES_PER_SECOND = 5e8
-_SECONDS_PER_CALL = 3e-4
+# Measured there, docs/lab.md: ranks share the cores, a DTensor linear costs 1 ms, an all-reduce 2 to 6 ms.
+_SECONDS_PER_LAYER = {Job.TENSOR: 5e-3, Job.PIPELINE: 1e-3}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ def _ranks(wanted: Calculation) -> int:
 
 
 def _layers(wanted: Calculation, ranks: int) -> int:
-    layers = min(wanted.layers, MOST_LAYERS)
+    layers = min(wanted.layers, MOST_LAYERS[wanted.phase])
     return layers // ranks * ranks if wanted.job is Job.PIPELINE else layers
 
 
@@ -114,7 +115,8 @@ def _spec(
     rows = max(1, round(elements / width))  # sequences × tokens in one call
     tokens = next(t for t in (64, 32, 16, 8, 4, 2, 1) if rows % t == 0) if training else 64
     sequences = rows // tokens if training else rows
-    steps = _steps(rows=rows * microbatches, width=width, layers=layers, training=training, ranks=ranks)
+    overhead = _SECONDS_PER_LAYER[wanted.job] * layers * ranks * microbatches
+    steps = _steps(rows=rows * microbatches, width=width, layers=layers, training=training, overhead=overhead)
     if steps is None or sequences * microbatches > _MOST_SEQUENCES:
         return None
     return Spec(
@@ -132,13 +134,17 @@ def _spec(
     )
 
 
-def _steps(*, rows: int, width: int, layers: int, training: bool, ranks: int) -> int | None:
-    """As many measured steps as time and memory allow, 64 down to the lab's least of 10, or None."""
+def _steps(*, rows: int, width: int, layers: int, training: bool, overhead: float) -> int | None:
+    """As many measured steps as time and memory allow, 64 down to the lab's least of 10, or None.
+
+    A smaller call saves none of the `overhead` [seconds a pass], so the least number of steps bears any.
+    """
     passes = 3 if training else 1
     flops = 2 * rows * layers * 8 * width * width * passes
     sent = 4 * layers * rows * width * _ELEMENT * passes
-    seconds = flops / _FLOPS_PER_SECOND + sent / _BYTES_PER_SECOND + 4 * layers * passes * _SECONDS_PER_CALL
+    working = flops / _FLOPS_PER_SECOND + sent / _BYTES_PER_SECOND
     for steps in (64, 32, 16, 10):
+        seconds = working + (overhead * passes if steps > 10 else 0.0)
         # Keys and values of every step so far in decode, about twenty hidden states a layer in training.
         held = rows * width * _ELEMENT * layers * (20 if training else 2 * (steps + 3))
         if seconds * steps <= _MOST_SECONDS and held <= _MOST_HELD_BYTES:
@@ -193,7 +199,7 @@ def _differences(wanted: Calculation, spec: Spec) -> Iterator[str]:
     if spec.layers != wanted.layers:
         why = (
             ""
-            if wanted.layers > MOST_LAYERS
+            if wanted.layers > MOST_LAYERS[wanted.phase]
             else f" ({spec.ranks} equal stages need a multiple of {spec.ranks})"
         )
         yield (
