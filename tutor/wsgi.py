@@ -11,10 +11,9 @@ application = get_wsgi_application()
 
 
 def _warm_up() -> None:
-    """Imports every view and reads the lessons while there is one thread and nobody waits.
+    """Imports every view and reads the lessons while nobody waits.
 
-    A view that cannot be imported stops the start with one traceback, not each page with its own. And mdurl,
-    below the Markdown parser, fills its tables on first use in a way that two threads at once break.
+    A view that cannot be imported stops the start with one traceback, not each page with its own.
     """
     from tutor.lessons.catalogue import lessons
     from tutor.lessons.defects import LessonError
