@@ -22,6 +22,9 @@ STEPS = 2_000
 LIMIT = 1.05
 NOISE = 0.03
 
+Interval = tuple[float, float, float]
+"""A ratio, and the two ends of its 95 % interval."""
+
 
 def measure(launcher_of: Callable[..., LocalLauncher] = LocalLauncher) -> list[Result]:
     """The ratio of medians with its 95 % bootstrap interval, and the same of the control."""
@@ -29,9 +32,14 @@ def measure(launcher_of: Callable[..., LocalLauncher] = LocalLauncher) -> list[R
     plan = make_plan(spec, Placement(device="cpu", backend="gloo", staged=False, note=""))
     times = _times(launcher_of(work=interleave), plan)
     metered, bare, again = times.reshape(STEPS, 3).T
-    ratio, low, high = ratio_of_medians(metered, bare)
-    control, control_low, control_high = ratio_of_medians(again, bare)
-    is_noisy = max(control_high - 1, 1 - control_low) > NOISE
+    return verdicts(ratio_of_medians(metered, bare), ratio_of_medians(again, bare))
+
+
+def verdicts(metered: Interval, control: Interval) -> list[Result]:
+    """The promise and its control; a control that spreads wider than `NOISE` leaves the promise undecided."""
+    ratio, low, high = metered
+    same, same_low, same_high = control
+    is_noisy = max(same_high - 1, 1 - same_low) > NOISE
     return [
         Result(
             name="metered ÷ unmetered step, upper 95 % bound",
@@ -43,18 +51,18 @@ def measure(launcher_of: Callable[..., LocalLauncher] = LocalLauncher) -> list[R
         ),
         Result(
             name="A/A control, the same ratio of two bare groups",
-            value=control,
+            value=same,
             unit="×",
             goal=f"1 ± {NOISE:g}",
             met=not is_noisy,
-            note=f"interval {control_low:.4f} to {control_high:.4f}",
+            note=f"interval {same_low:.4f} to {same_high:.4f}",
         ),
     ]
 
 
 def ratio_of_medians(
     numerator: NDArray[np.float64], denominator: NDArray[np.float64], *, draws: int = 4_000
-) -> tuple[float, float, float]:
+) -> Interval:
     """median(numerator) ÷ median(denominator) with its 95 % bootstrap interval; rounds are drawn together."""
     rng = np.random.default_rng(20_261_201)
     rounds = rng.integers(len(numerator), size=(draws, len(numerator)))
