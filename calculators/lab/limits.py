@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from calculators.lab.spec import Spec
 
 MAX_RANKS = 16
-MAX_MODEL_BYTES = 8 * 2**30
-MAX_CALL_BYTES = 256 * 2**20
+MAX_BYTES = 8 * 2**30
+
+VERIFIED_TOKENS = 2
+"""Tokens that a decoding job is proved on; the second reads what the first left in the cache."""
+HIDDEN_STATES_PER_LAYER = 20
+"""Saved for backward by a layer of this lab's transformer, roughly: attention 8, feed-forward 2 × width, norms."""
 
 
 def contradictions(spec: Spec) -> list[Problem]:
@@ -87,24 +91,46 @@ def _microbatches(spec: Spec) -> Iterator[Problem]:
 
 
 def _size(spec: Spec) -> Iterator[Problem]:
-    # Every rank builds the whole model once, to cut its part from and to prove the part right; training keeps
-    # gradients of both.
-    copies = (spec.ranks + 1) * (2 if spec.is_training else 1)
-    size = spec.parameters * spec.dtype.bytes_per_element * copies
-    if size > MAX_MODEL_BYTES:
+    weights = _weight_bytes(spec)
+    if weights > MAX_BYTES:
         yield Problem(
             "hidden_size",
             f"This model has {spec.parameters:,} parameters; its {spec.ranks} ranks would need about "
-            f"{size / 2**30:,.1f} GiB with the unsharded copies they are checked against, and the lab stops "
-            f"at {MAX_MODEL_BYTES // 2**30} GiB. Traffic follows batch × hidden_size × layers: a narrower "
+            f"{weights / 2**30:,.1f} GiB with the unsharded copies they are checked against, and the lab stops "
+            f"at {MAX_BYTES // 2**30} GiB. Traffic follows batch × hidden_size × layers: a narrower "
             "model with a larger batch moves the same bytes.",
         )
-    if spec.batch % spec.microbatches == 0 and spec.activation_bytes > MAX_CALL_BYTES:
+    if spec.batch % spec.microbatches:
+        return  # said already
+    held = _held_bytes(spec)
+    what = "activations of one step" if spec.is_training else "keys and values"
+    if held > MAX_BYTES:
         yield Problem(
             "batch",
-            f"One call would move {spec.activation_bytes / 2**20:,.0f} MiB; the lab stops at "
-            f"{MAX_CALL_BYTES // 2**20} MiB. Take fewer sequences, fewer tokens or more micro-batches.",
+            f"The {what} would need about {held / 2**30:,.1f} GiB on all ranks together, and the lab stops at "
+            f"{MAX_BYTES // 2**30} GiB. Take fewer sequences, "
+            + ("tokens or layers." if spec.is_training else "steps or layers."),
         )
+
+
+def _weight_bytes(spec: Spec) -> int:
+    """Every rank holds its part, and the whole model until the part is proved; training has gradients of both."""
+    copies = (spec.ranks + 1) * (2 if spec.is_training else 1)
+    return spec.parameters * spec.dtype.bytes_per_element * copies
+
+
+def _held_bytes(spec: Spec) -> int:
+    """What a step leaves in memory beside the weights, on all ranks, while the whole model is there as well.
+
+    Decode: keys and values. Training: about `HIDDEN_STATES_PER_LAYER` hidden states saved for backward, and the
+    logits with their gradients.
+    """
+    token = spec.batch * spec.hidden_size * spec.dtype.bytes_per_element
+    if not spec.is_training:
+        proofs = spec.ranks * VERIFIED_TOKENS
+        return 2 * spec.layers * token * (spec.context + proofs)
+    logits = 3 * spec.batch * spec.tokens * spec.vocab_size * 4
+    return (spec.ranks + 1) * (spec.layers * HIDDEN_STATES_PER_LAYER * token * spec.tokens + logits)
 
 
 def _must_divide(field: str, total: int, parts: int, sentence: str, others: str) -> Iterator[Problem]:

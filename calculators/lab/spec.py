@@ -7,11 +7,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from calculators.lab.limits import MAX_RANKS, contradictions
+from calculators.lab.limits import MAX_RANKS, VERIFIED_TOKENS, contradictions
 from calculators.lab.problems import Problem as Problem
 from calculators.lab.problems import SpecError as SpecError
 
 EXPERIMENTS = Path(__file__).parent / "experiments"
+
+LONGEST_CONTEXT = 256
+"""Decoding writes over older keys and values, so a long run takes no more memory."""
 
 
 class Job(StrEnum):
@@ -150,6 +153,11 @@ class Spec:
     def tokens_in_flight(self) -> int:
         """Tokens of one sequence that a step works on: one in decode, all of them in training."""
         return self.tokens if self.is_training else 1
+
+    @property
+    def context(self) -> int:
+        """Tokens whose keys and values decoding keeps: all of a run's, or the last `LONGEST_CONTEXT`."""
+        return min(LONGEST_CONTEXT, VERIFIED_TOKENS + self.warmup_steps + self.steps)
 
     @property
     def activation_bytes(self) -> int:

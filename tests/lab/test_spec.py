@@ -173,11 +173,23 @@ def test_a_model_too_big_for_the_lab_says_what_would_move_the_same_bytes() -> No
     )
 
 
-def test_a_call_too_big_for_the_lab_is_refused() -> None:
-    assert problems(job="tensor", phase="training", batch=512, tokens=2048)["batch"] == (
-        "One call would move 1,024 MiB; the lab stops at 256 MiB. Take fewer sequences, fewer tokens or more "
-        "micro-batches."
+def test_a_step_that_would_fill_the_memory_is_refused_before_anything_starts() -> None:
+    training = problems(job="tensor", phase="training", batch=512, tokens=2048)
+    decode = problems(job="tensor", ranks=4, layers=64, batch=4096, hidden_size=256)
+
+    assert training["batch"] == (
+        "The activations of one step would need about 498.0 GiB on all ranks together, and the lab stops at 8 GiB. "
+        "Take fewer sequences, tokens or layers."
     )
+    assert decode["batch"] == (
+        "The keys and values would need about 37.5 GiB on all ranks together, and the lab stops at 8 GiB. "
+        "Take fewer sequences, steps or layers."
+    )
+
+
+def test_decoding_keeps_no_more_tokens_than_a_run_has_and_never_more_than_the_longest_context() -> None:
+    assert Spec.parse({"job": "tensor", "steps": 10}).context == 13
+    assert Spec.parse({"job": "tensor", "steps": 5_000}).context == 256
 
 
 def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:

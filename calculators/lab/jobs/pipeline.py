@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from calculators.lab.jobs import transformer
+from calculators.lab.limits import VERIFIED_TOKENS
 from calculators.lab.measurements import Verified
 from calculators.lab.spec import Schedule, Spec
 
@@ -91,7 +92,7 @@ class PipelineJob:
     @torch.no_grad()
     def _verify_decode(self, whole: transformer.Stack) -> float:
         first, tokens, worst = self.tokens.clone(), self.tokens.clone(), 0.0
-        for _ in range(2):  # the second reads what the first left in the cache
+        for _ in range(VERIFIED_TOKENS):
             logits = self._decode()
             expected = whole(tokens)
             if logits is not None and self.is_last:

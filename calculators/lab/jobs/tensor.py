@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from calculators.lab.jobs import transformer
+from calculators.lab.limits import VERIFIED_TOKENS
 from calculators.lab.measurements import Verified
 from calculators.lab.spec import Qkv, Spec
 
@@ -60,7 +61,7 @@ class TensorJob:
     @torch.no_grad()
     def _verify_decode(self, whole: transformer.Stack) -> float:
         first, worst = self.tokens, 0.0
-        for _ in range(2):  # the second reads what the first left in the cache
+        for _ in range(VERIFIED_TOKENS):
             logits = self._decode()
             expected = whole(self.tokens)
             worst = max(worst, transformer.relative_difference(logits, expected))

@@ -9,9 +9,6 @@ from torch.nn import functional as F
 
 from calculators.lab.spec import Dtype, Qkv, Spec
 
-CONTEXT = 256
-"""Tokens of context that decoding keeps; older ones are written over, so a long run takes no more memory."""
-
 
 class Attention(nn.Module):
     """Causal self-attention; `qkv` (or `q`, `k`, `v`) cuts by columns, `out` by rows.
@@ -24,6 +21,7 @@ class Attention(nn.Module):
         hidden = spec.hidden_size
         self.head_dim = spec.head_dim
         self.is_fused = spec.qkv is Qkv.FUSED
+        self.context = spec.context
         if self.is_fused:
             self.qkv = nn.Linear(hidden, 3 * hidden, bias=False)
         else:
@@ -54,12 +52,14 @@ class Attention(nn.Module):
     def _remember(self, k_BATD: Tensor, v_BATD: Tensor, position: int) -> tuple[Tensor, Tensor]:
         if self.cache is None:
             batch, heads, _, head_dim = k_BATD.shape
-            room = (batch, heads, CONTEXT, head_dim)
+            # Tokens first: memory is only touched as far as tokens have come.
+            room = (self.context, batch, heads, head_dim)
             self.cache = k_BATD.new_zeros(room), v_BATD.new_zeros(room)
-        filled = min(position + 1, CONTEXT)
-        for kept, new in zip(self.cache, (k_BATD, v_BATD), strict=True):
-            kept[:, :, position % CONTEXT] = new[:, :, 0]
-        return self.cache[0][:, :, :filled], self.cache[1][:, :, :filled]
+        filled = min(position + 1, self.context)
+        for kept_TBAD, new_BATD in zip(self.cache, (k_BATD, v_BATD), strict=True):
+            kept_TBAD[position % self.context] = new_BATD[:, :, 0]
+        k_TBAD, v_TBAD = self.cache
+        return k_TBAD[:filled].permute(1, 2, 0, 3), v_TBAD[:filled].permute(1, 2, 0, 3)
 
 
 class FeedForward(nn.Module):
