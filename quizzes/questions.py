@@ -11,6 +11,7 @@ import math
 import random
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
@@ -134,7 +135,7 @@ class QuestionTest(Part):
     invalid: bool = False
 
 
-class Question(Part):
+class Question(Part, ABC):
     """What all kinds have in common. The first block is about the question and is not part of its meaning."""
 
     id: Slug
@@ -160,9 +161,9 @@ class Question(Part):
     verify: Verify | None = None
     calculator: Optional = ""
 
+    @abstractmethod
     def misconceptions(self) -> list[str]:
         """The misconception ids this question can reveal, in the order written."""
-        raise NotImplementedError
 
     def meaning(self) -> dict[str, Any]:
         """What a learner sees and is marked by, as plain data; fields left at their default are absent."""
