@@ -24,11 +24,13 @@ class Result:
 
         Both limits are printed. A machine that is quicker than the goals were set for gets no less time.
         """
-        if self.time_limit is None or slowness <= 1:
-            return self
+        if self.time_limit is None:
+            return self  # no time, or judged already
+        if slowness <= 1:
+            return replace(self, time_limit=None)
         limit = self.time_limit * slowness
         goal = f"≤ {self.time_limit:g}; {limit:.3g} at {slowness:.2f} × the loop"
-        return replace(self, goal=goal, met=self.value <= limit)
+        return replace(self, goal=goal, met=self.value <= limit, time_limit=None)
 
 
 def at_most(name: str, value: float, limit: float, unit: str, *, note: str = "") -> Result:
