@@ -8,9 +8,9 @@ from django.utils.safestring import SafeString
 
 from calculators.lab.spec import Job
 from calculators.mathml import mathml
-from calculators.predict.catalogue import parameter_count
 from calculators.predict.collectives import transfer_seconds
 from calculators.predict.links import LADDER, Rung
+from calculators.predict.parameters import attention_parameters, feed_forward_parameters, norm_parameters
 from calculators.predict.rules import RULES, Violation, check
 from calculators.predict.shapes import Layout, ModelShape, Phase
 from calculators.predict.traffic import Traffic, pipeline_parallel, tensor_parallel
@@ -27,7 +27,6 @@ class Case:
     """What is calculated: a model, how much of it is in flight, and over how many devices."""
 
     shape: ModelShape
-    gated: bool = True
     phase: Phase = Phase.DECODE
     devices: int = 2
     batch: int = 1
@@ -137,16 +136,8 @@ class Split:
         """Weights of the layers on the fullest device [bytes]: a slice of each, or a stage of them."""
         shape = self.case.shape
         layers = shape.layers if self.family == "tp" else -(-shape.layers // self.case.devices)
-        parameters = parameter_count(
-            hidden_size=shape.hidden_size,
-            layers=layers,
-            attention_heads=shape.attention_heads,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            ffn_width=shape.ffn_width,
-            vocab_size=0,
-            gated=self.case.gated,
-        ).item()
+        layer = attention_parameters(shape) + feed_forward_parameters(shape) + norm_parameters(shape)
+        parameters = layers * layer
         return parameters * shape.bytes_per_element / (self.case.devices if self.family == "tp" else 1)
 
     @cached_property

@@ -180,7 +180,6 @@ class TrafficForm(AddressForm):
         values = self.cleaned_data
         return Case(
             shape=self.shape,
-            gated=MODELS[values["model"]].gated if values["model"] in MODELS else True,
             phase=Phase(values["phase"]),
             **{name: values[name] for name in ("devices", "batch", "tokens", "micro_batches")},
         )

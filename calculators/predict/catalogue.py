@@ -1,75 +1,25 @@
-"""Models that people ask about, with the source of their sizes, and how many parameters such sizes make."""
+"""Models that people ask about, each with the source of its sizes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from numpy.typing import ArrayLike
-
-from calculators.predict.shapes import Floats, ModelShape, floats
+from calculators.predict.parameters import total_parameters
+from calculators.predict.shapes import ModelShape
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """One preset: a `shape`, the kind of its feed-forward block, the published count [parameters]."""
+    """One preset: a `shape` and the published count [parameters]."""
 
     key: str
     shape: ModelShape
-    gated: bool
-    tied_embeddings: bool = False
-    positions: int = 0
     published_parameters: float | None = None
 
     @property
-    def parameters(self) -> float:
+    def parameters(self) -> int:
         """Parameters that these sizes make."""
-        shape = self.shape
-        return float(
-            parameter_count(
-                hidden_size=shape.hidden_size,
-                layers=shape.layers,
-                attention_heads=shape.attention_heads,
-                kv_heads=shape.kv_heads,
-                head_dim=shape.head_dim,
-                ffn_width=shape.ffn_width,
-                vocab_size=shape.vocab_size,
-                gated=self.gated,
-                tied_embeddings=self.tied_embeddings,
-                positions=self.positions,
-            )
-        )
-
-
-def parameter_count(
-    *,
-    hidden_size: ArrayLike,
-    layers: ArrayLike,
-    attention_heads: ArrayLike,
-    kv_heads: ArrayLike,
-    head_dim: ArrayLike,
-    ffn_width: ArrayLike,
-    vocab_size: ArrayLike,
-    gated: bool,
-    tied_embeddings: bool = False,
-    positions: ArrayLike = 0,
-) -> Floats:
-    """Parameters of a dense transformer, biases left out (below 0.1 % of a large model).
-
-    A layer holds query and output (2·h·a·d), key and value (2·h·a_kv·d), two norms (2·h) and a feed-forward
-    block of two matrices h × f, or three where it is `gated` (SwiGLU and the like). Outside the layers: the
-    embedding, the output matrix unless it is the embedding again (`tied_embeddings`), and learned
-    `positions`.
-
-    >>> attention = dict(attention_heads=32, kv_heads=32, head_dim=128)  # Llama 2 7B
-    >>> feed_forward = dict(ffn_width=11008, gated=True)
-    >>> parameter_count(hidden_size=4096, layers=32, vocab_size=32000, **attention, **feed_forward).item()
-    6738415616.0
-    """
-    h, width = floats(hidden_size), floats(head_dim)
-    attention = 2 * h * width * (floats(attention_heads) + floats(kv_heads))
-    feed_forward = (3 if gated else 2) * h * floats(ffn_width)
-    embeddings = floats(vocab_size) * h * (1 if tied_embeddings else 2)
-    return floats(layers) * (attention + feed_forward + 2 * h) + embeddings + floats(positions) * h + h
+        return total_parameters(self.shape)
 
 
 def _dense(
@@ -100,15 +50,11 @@ def _dense(
         vocab_size=vocab,
         bytes_per_element=2,  # all of them were released in fp16 or bf16
         source=source,
-    )
-    return Model(
-        key=key,
-        shape=shape,
         gated=gated,
         tied_embeddings=tied,
         positions=positions,
-        published_parameters=published,
     )
+    return Model(key=key, shape=shape, published_parameters=published)
 
 
 _LITGPT = "config.json on Hugging Face, as litgpt/config.py lists it"

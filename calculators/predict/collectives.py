@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.shapes import Floats, floats
+from calculators.predict.arrays import Floats, floats
 
 
 def all_reduce_bytes(full_size: ArrayLike, ranks: ArrayLike, *, algorithm: str = "ring") -> Floats:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calculators.predict.shapes import Floats
+from calculators.predict.arrays import Floats
 
 Matrix = NDArray[np.float64]
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
+from calculators.predict.arrays import Floats, counts, floats
 from calculators.predict.collectives import all_reduce_bytes, all_reduce_rounds
-from calculators.predict.shapes import Floats, Phase, activation_bytes, floats
+from calculators.predict.shapes import Phase, activation_bytes
 
 TOKEN_ID_BYTES = 8  # torch.argmax gives an int64
 
@@ -90,7 +91,7 @@ def tensor_parallel(
     >>> lesson.calls.tolist(), lesson.wire_bytes.tolist()
     ([0.0, 128.0, 128.0, 128.0], [0.0, 1048576.0, 1572864.0, 1835008.0])
     """
-    given = _sizes(
+    given = counts(
         hidden_size=hidden_size,
         layers=layers,
         ranks=ranks,
@@ -153,7 +154,7 @@ def pipeline_parallel(
     >>> lesson.calls.item(), lesson.wire_bytes.item(), lesson.control_bytes.item()
     (1.0, 8192.0, 8.0)
     """
-    given = _sizes(
+    given = counts(
         hidden_size=hidden_size,
         stages=stages,
         batch=batch,
@@ -197,15 +198,6 @@ def _all_reduces_per_layer(phase: Phase, fused_qkv: bool) -> int:
     if phase != Phase.TRAINING:
         return 2
     return 4 if fused_qkv else 6
-
-
-def _sizes(**given: ArrayLike) -> dict[str, Floats]:
-    sizes = {name: floats(value) for name, value in given.items()}
-    for name, values in sizes.items():
-        wrong = values[~(values >= 1)]  # so that not-a-number is refused too
-        if wrong.size:
-            raise ValueError(f"{name} is {wrong.flat[0]:g}, but it counts things that travel. Use 1 or more.")
-    return sizes
 
 
 def _in_flight(given: dict[str, Floats], phase: Phase) -> tuple[Floats, Floats, Floats]:

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS, model, parameter_count
+from calculators.predict.catalogue import MODELS, model
+from calculators.predict.parameters import total_parameters
+from calculators.predict.shapes import ModelShape
 from tests.predict.sentences import exactly
 
 PUBLISHED = [preset for preset in MODELS.values() if preset.published_parameters]
@@ -35,17 +37,22 @@ def test_llama_2_7b_is_counted_to_the_parameter():
 def test_narayanan_s_formula_counts_the_same_up_to_its_biases(hidden, layers, billions):
     published = 12 * layers * hidden**2 * (1 + 13 / (12 * hidden) + (51200 + 2048) / (12 * layers * hidden))
 
-    counted = parameter_count(
-        hidden_size=hidden,
-        layers=layers,
-        attention_heads=hidden // 128,
-        kv_heads=hidden // 128,
-        head_dim=128,
-        ffn_width=4 * hidden,
-        vocab_size=51200,
-        positions=2048,
-        gated=False,
-        tied_embeddings=True,
+    counted = total_parameters(
+        ModelShape(
+            name="a GPT",
+            source="a test",
+            bytes_per_element=2,
+            hidden_size=hidden,
+            layers=layers,
+            attention_heads=hidden // 128,
+            kv_heads=hidden // 128,
+            head_dim=128,
+            ffn_width=4 * hidden,
+            vocab_size=51200,
+            positions=2048,
+            gated=False,
+            tied_embeddings=True,
+        )
     )
 
     assert published / 1e9 == pytest.approx(billions, rel=0.001)
@@ -71,16 +78,21 @@ def test_counting_real_matrices_gives_the_same(h, layers, a, kv, d, f, v, gated,
 
     matrices = sum(int(np.prod(shape)) for shape in layer * layers + outside)
 
-    counted = parameter_count(
-        hidden_size=h,
-        layers=layers,
-        attention_heads=a,
-        kv_heads=kv,
-        head_dim=d,
-        ffn_width=f,
-        vocab_size=v,
-        gated=gated,
-        tied_embeddings=tied,
+    counted = total_parameters(
+        ModelShape(
+            name="a GPT",
+            source="a test",
+            bytes_per_element=2,
+            hidden_size=h,
+            layers=layers,
+            attention_heads=a,
+            kv_heads=kv,
+            head_dim=d,
+            ffn_width=f,
+            vocab_size=v,
+            gated=gated,
+            tied_embeddings=tied,
+        )
     )
     assert counted == matrices
 

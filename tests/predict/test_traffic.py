@@ -227,11 +227,11 @@ def test_another_algorithm_brings_its_own_factor_into_the_formula(algorithm):
     [
         (
             lambda: tensor_parallel(hidden_size=4096, layers=[8, 0], ranks=2, phase=Phase.DECODE),
-            "layers is 0, but it counts things that travel. Use 1 or more.",
+            "layers is 0, but it must be a number, 1 or more and at most 1e+18.",
         ),
         (
             lambda: pipeline_parallel(hidden_size=float("nan"), stages=2, phase=Phase.DECODE),
-            "hidden_size is nan, but it counts things that travel. Use 1 or more.",
+            "hidden_size is nan, but it must be a number, 1 or more and at most 1e+18.",
         ),
     ],
 )

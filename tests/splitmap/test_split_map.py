@@ -335,7 +335,7 @@ def test_markup_escapes_what_it_is_given():
             "ranks_per_host is 4, but groups of 3 devices that share a layer neither share such hosts equally nor "
             "fill them. Nearest that work: 3 or 6.",
         ),
-        (Layout(tp=2), {"batch": 0}, "batch is 0, but it counts things that travel. Use 1 or more."),
+        (Layout(tp=2), {"batch": 0}, "batch is 0, but it must be a number, 1 or more and at most 1e+18."),
     ],
 )
 def test_a_layout_without_a_map_is_refused_in_a_sentence(layout, more, sentence):
