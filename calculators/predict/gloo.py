@@ -8,6 +8,7 @@ test reads the kernel's counters of real ranks and finds these matrices.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -197,6 +198,30 @@ def all_to_all(send_buffer_bytes: int, ranks: int) -> PairBytes:
         for receiver in range(n):
             if sender != receiver:
                 _write(result, sender, receiver, size // n)
+    return result
+
+
+def all_to_all_v(parts_bytes: Sequence[Sequence[int]]) -> PairBytes:
+    """An all-to-all of unequal parts: rank i sends `parts_bytes[i][j]` [bytes] to rank j.
+
+    Every part is one message, an empty one too: its headers travel alone. A rank's part for itself is copied
+    in memory. Source: gloo/alltoallv.cc.
+
+    >>> all_to_all_v([[7, 100], [0, 7]]).total.tolist()
+    [[0.0, 244.0], [144.0, 0.0]]
+    """
+    n = _world(len(parts_bytes))
+    result = no_bytes(n)
+    for sender, row in enumerate(parts_bytes):
+        if len(row) != n:
+            raise ValueError(
+                f"parts_bytes gives rank {sender} {len(row)} parts, but each of {n} ranks gets one of every "
+                f"rank's. Give {n} in each row, 0 where nothing is sent."
+            )
+        for receiver, part in enumerate(row):
+            size = _whole(f"parts_bytes[{sender}][{receiver}]", part)
+            if sender != receiver:
+                _write(result, sender, receiver, size)
     return result
 
 

@@ -123,6 +123,19 @@ def test_an_all_to_all_sends_the_textbook_payload_one_message_a_peer(part, ranks
     assert pairs.framing.sum() == 144 * ranks * (ranks - 1)
 
 
+@given(part=st.integers(min_value=0, max_value=10**9), ranks=st.integers(min_value=1, max_value=16))
+def test_equal_parts_make_an_uneven_all_to_all_an_even_one(part, ranks):
+    assert gloo.all_to_all_v([[part] * ranks] * ranks) == gloo.all_to_all(part * ranks, ranks)
+
+
+@given(st.lists(st.lists(st.integers(0, 10**9), min_size=4, max_size=4), min_size=4, max_size=4))
+def test_an_uneven_all_to_all_sends_every_part_but_a_ranks_own_and_an_empty_one_as_headers(parts):
+    pairs = gloo.all_to_all_v(parts)
+
+    assert pairs.payload.tolist() == [[0 if i == j else parts[i][j] for j in range(4)] for i in range(4)]
+    assert pairs.framing.sum() == 144 * 4 * 3
+
+
 def test_a_reduce_scatter_sends_twice_the_textbook():
     payload = gloo.reduce_scatter(4_096, 4, bytes_per_element=4).payload
 
@@ -195,6 +208,15 @@ def test_a_group_keeps_its_bytes_when_placed_in_a_larger_world():
         (
             lambda: gloo.all_to_all(10, 4),
             "send_buffer_bytes is 10, which 4 ranks cannot share equally. Nearest that work: 8 or 12.",
+        ),
+        (
+            lambda: gloo.all_to_all_v([[0, 1], [2]]),
+            "parts_bytes gives rank 1 1 parts, but each of 2 ranks gets one of every rank's. Give 2 in each "
+            "row, 0 where nothing is sent.",
+        ),
+        (
+            lambda: gloo.all_to_all_v([[0, -1], [2, 0]]),
+            "parts_bytes[0][1] is -1, but a tensor has a whole number of bytes. Use 0 or more.",
         ),
         (
             lambda: gloo.barrier(2) + gloo.barrier(3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -43,12 +44,30 @@ def calls(ranks: int) -> list[Call]:
     ]
     gathers = [Call(name="all_gather", size=size) for size in (8_192, 1_001, 1, 3 * MIB)]
     exchanges = [Call(name="all_to_all", size=size * ranks) for size in (4_096, 333, 3 * MIB)]
+    uneven = [Call(name="all_to_all_v", size=0, parts=parts(ranks, of)) for of in (skewed, lopsided, nothing)]
     scatters = [
         Call(name="reduce_scatter", size=size * ranks, dtype=torch.float32)
         for size in (4_096, 1_004, 3 * MIB)
     ]
     idle = [Call(name="barrier", size=0), Call(name="nothing", size=0)]
-    return reductions + sends + broadcasts + gathers + exchanges + scatters + idle
+    return reductions + sends + broadcasts + gathers + exchanges + uneven + scatters + idle
+
+
+def parts(ranks: int, size: Callable[[int, int], int]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(size(sender, receiver) for receiver in range(ranks)) for sender in range(ranks))
+
+
+def skewed(sender: int, receiver: int) -> int:
+    return 1_000 * (sender + 1) // (receiver + 1)
+
+
+def lopsided(sender: int, receiver: int) -> int:
+    """Everything to rank 0: every other part is empty."""
+    return 4_096 if receiver == 0 else 0
+
+
+def nothing(sender: int, receiver: int) -> int:
+    return 0
 
 
 def predicted(call: Call, ranks: int) -> gloo.PairBytes:
@@ -65,6 +84,8 @@ def predicted(call: Call, ranks: int) -> gloo.PairBytes:
             return gloo.all_gather(call.size, ranks)
         case "all_to_all":
             return gloo.all_to_all(call.size, ranks)
+        case "all_to_all_v":
+            return gloo.all_to_all_v(call.parts)
         case "barrier":
             return gloo.barrier(ranks)
         case _:
@@ -76,7 +97,9 @@ def test_real_ranks_send_exactly_the_predicted_bytes_to_each_other(ranks, tmp_pa
     watched = watch(calls(ranks), ranks, repeats=REPEATS, folder=tmp_path)
 
     off = {
-        (seen.call.name, seen.call.size, str(seen.call.dtype)): (seen.sent / REPEATS - expected).tolist()
+        (seen.call.name, seen.call.size, str(seen.call.dtype), seen.call.parts): (
+            seen.sent / REPEATS - expected
+        ).tolist()
         for seen in watched
         if not np.array_equal(seen.sent / REPEATS, expected := predicted(seen.call, ranks).total)
     }

@@ -22,12 +22,16 @@ Readings = dict[tuple[Any, Any], int]  # (own address, peer's address) → bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One collective to watch: its name, the bytes of the tensor handed to it, and its element type."""
+    """One collective to watch: its name, the bytes of the tensor handed to it, and its element type.
+
+    An uneven all-to-all says in `parts` how many bytes go from each rank (row) to each other (column).
+    """
 
     name: str
     size: int
     dtype: torch.dtype = torch.uint8
     root: int = 0
+    parts: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,10 @@ def _prepared(call: Call, rank: int, ranks: int) -> Callable[[], object]:
         case "all_to_all":
             received = tensor(call.size)
             return lambda: dist.all_to_all_single(received, whole)
+        case "all_to_all_v":
+            sends, receives = list(call.parts[rank]), [row[rank] for row in call.parts]
+            given, taken = tensor(sum(sends)), tensor(sum(receives))
+            return lambda: dist.all_to_all_single(taken, given, receives, sends)
         case "reduce_scatter":
             part = tensor(call.size // ranks)
             return lambda: dist.reduce_scatter_tensor(part, whole)
