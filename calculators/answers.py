@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
-
-from django.utils.safestring import SafeString
+from typing import Any, Literal
 
 from calculators.lab.spec import Job
-from calculators.mathml import mathml
 from calculators.predict.collectives import transfer_seconds
 from calculators.predict.links import LADDER, Rung
 from calculators.predict.parameters import attention_parameters, feed_forward_parameters, norm_parameters
@@ -16,6 +13,7 @@ from calculators.predict.shapes import Layout, ModelShape, Phase
 from calculators.predict.traffic import Traffic, pipeline_parallel, tensor_parallel
 from calculators.trials import Calculation
 from calculators.units import counted
+from calculators.workbench import ShownFormula, shown
 
 Family = Literal["tp", "pp"]
 NAMES: dict[Family, str] = {"tp": "Tensor parallelism", "pp": "Pipeline parallelism"}
@@ -35,7 +33,15 @@ class Case:
 
     def traffic(self, family: Family, devices: int | list[int] | None = None) -> Traffic:
         """What `family` moves over this many devices (the case's own, unless others are named)."""
-        given = {
+        over = self.devices if devices is None else devices
+        if family == "tp":
+            return tensor_parallel(layers=self.shape.layers, ranks=over, **self.in_flight)
+        return pipeline_parallel(stages=over, **self.in_flight)
+
+    @property
+    def in_flight(self) -> dict[str, Any]:
+        """What moves, in the words of `predict.traffic`."""
+        return {
             "hidden_size": self.shape.hidden_size,
             "phase": self.phase,
             "batch": self.batch,
@@ -43,10 +49,6 @@ class Case:
             "micro_batches": self.micro_batches,
             "bytes_per_element": self.shape.bytes_per_element,
         }
-        over = self.devices if devices is None else devices
-        if family == "tp":
-            return tensor_parallel(layers=self.shape.layers, ranks=over, **given)
-        return pipeline_parallel(stages=over, **given)
 
     def layout(self, family: Family) -> Layout:
         """All devices on the axis of one family."""
@@ -73,16 +75,6 @@ class Case:
             devices=self.devices,
             micro_batches=self.micro_batches,
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownFormula:
-    """A formula ready for a page: what it gives, in symbols, with the numbers, and what the letters mean."""
-
-    gives: str
-    symbols: SafeString
-    numbers: SafeString
-    legend: tuple[tuple[SafeString, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,15 +134,7 @@ class Split:
 
     @cached_property
     def formulas(self) -> tuple[ShownFormula, ...]:
-        return tuple(
-            ShownFormula(
-                gives=formula.gives,
-                symbols=mathml(formula.symbols, display=True),
-                numbers=mathml(formula.numbers, display=True),
-                legend=tuple((mathml(symbol), meaning) for symbol, meaning in formula.legend),
-            )
-            for formula in self.traffic.formulas
-        )
+        return shown(self.traffic.formulas)
 
     def seconds_on(self, rung: Rung) -> float:
         """Seconds that the exchanges of one token (prompt, step) take at least, when nothing hides them.

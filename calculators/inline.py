@@ -13,9 +13,10 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
 from calculators.answers import answer
-from calculators.forms import SplitMapForm, TrafficForm
+from calculators.forms import SplitMapForm
 from calculators.maps import Picture
 from calculators.maps import picture as picture_of
+from calculators.pages.traffic import TrafficForm
 from calculators.predict.shapes import Phase
 
 TRAFFIC_FIELDS = ("devices", "layers", "hidden_size", "batch")

@@ -3,10 +3,15 @@
 from django.urls import path
 
 from calculators import views
+from calculators.pages import CALCULATORS
 
 app_name = "calculators"
 urlpatterns = [
-    path("calculate/traffic", views.traffic, name="traffic"),
+    path("calculate/", views.index, name="index"),
+    *(
+        path(f"calculate/{page.name}", views.calculator, {"calculator": page}, name=page.name)
+        for page in CALCULATORS
+    ),
     path("calculate/traffic/inline", views.inline_traffic, name="inline-traffic"),
     path("calculate/split-map", views.split_map, name="split-map"),
     path("calculate/split-map/inline", views.inline_map, name="inline-map"),

@@ -7,10 +7,11 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import HttpResponseStopPolling, replace_url
@@ -19,36 +20,29 @@ from sqlalchemy.exc import SQLAlchemyError
 from calculators import inline, runs
 from calculators.answers import JOBS, answer
 from calculators.forecast import forecast as forecast_of
-from calculators.forms import SpecForm, SplitMapForm, TrafficForm
+from calculators.forms import SpecForm, SplitMapForm
 from calculators.lab.spec import Spec, SpecError, experiment, experiment_names
 from calculators.lab.store import LedgerError
-from calculators.maps import drawn
-from calculators.plots import traffic_curve, traffic_figure, wire_figure
+from calculators.pages import CALCULATORS
+from calculators.pages.traffic import TrafficForm
+from calculators.plots import wire_figure
 from calculators.trials import trial
+from calculators.workbench import Calculator, show
 from tutor.htmx import HtmxHttpRequest, render_page
 
 View = Callable[..., HttpResponse]
 
 
 @require_GET
-def traffic(request: HtmxHttpRequest) -> HttpResponse:
-    """What tensor and pipeline parallelism move, side by side; the address is the state."""
-    form = TrafficForm(request.GET)
-    context: dict[str, object] = {"form": form}
-    if form.is_valid():
-        found = answer(form.case)
-        curve = traffic_curve(found.case)
-        context |= {
-            "answer": found,
-            "curve": curve,
-            "figure": traffic_figure(curve, unit=found.unit),
-            "maps": [(split, drawn(found.case, split.family)) for split in found.splits],
-            "query": form.address,
-        }
-    response = render_page(request, "calculators/traffic.html", context, fragment="result")
-    if form.is_valid():
-        replace_url(response, _address(reverse("calculators:traffic"), form.address))
-    return response
+def index(request: HtmxHttpRequest) -> HttpResponse:
+    """Every calculator, and what each is for."""
+    return render_page(request, "calculators/index.html", {"calculators": CALCULATORS})
+
+
+@require_GET
+def calculator(request: HtmxHttpRequest, calculator: Calculator) -> HttpResponse:
+    """One calculator; the address is its state."""
+    return show(request, calculator)
 
 
 @require_GET
@@ -218,6 +212,8 @@ def _may_cancel(request: HttpRequest, page: runs.RunPage) -> bool:
 def _asked(request: HttpRequest) -> dict[str, Any]:
     """The spec that a link asks for: an experiment, an earlier run, or a calculation made small enough."""
     given = request.GET
+    if given.get("as") == "spec":
+        return _as_written(given)
     try:
         if name := given.get("experiment"):
             return {"spec": experiment(name), "source": f"the experiment {name}"}
@@ -243,6 +239,17 @@ def _asked(request: HttpRequest) -> dict[str, Any]:
         )
         return {"spec": experiment(f"{JOBS[family]}-decode"), "problem": problem, "back": back}
     return {"spec": found.spec, "trial": found, "back": back, "wanted": answer(case)}
+
+
+def _as_written(given: QueryDict) -> dict[str, Any]:
+    """The very spec that an address spells out (`workbench.run_address`), and the calculation that it comes from."""
+    form = SpecForm({name: given[name] for name in given if name not in ("as", "back")})
+    found: dict[str, Any] = {"source": "the calculation"}
+    if url_has_allowed_host_and_scheme(back := given.get("back", ""), allowed_hosts=None):
+        found["back"] = back
+    if form.is_valid() and form.spec:
+        return found | {"spec": form.spec}
+    return found | {"spec": experiment("tensor-decode"), "form": form, "forecast": None, "is_open": True}
 
 
 def _spec_of(run_id: str) -> Spec:

@@ -8,7 +8,7 @@ from django.urls import reverse
 LINKS = (
     ("Lessons", "lessons:index"),
     ("Practice", "quizzes:index"),
-    ("Calculate", "calculators:traffic"),
+    ("Calculate", "calculators:index"),
     ("Runs", "calculators:runs"),
     ("Glossary", "glossary"),
 )

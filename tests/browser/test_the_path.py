@@ -41,6 +41,8 @@ def test_from_a_lesson_to_a_measured_run(site, owner, ledger, complaints, seriou
     assert serious_violations(page) == []
 
     page.get_by_role("link", name="Calculate", exact=True).click()
+    assert serious_violations(page) == []
+    page.get_by_role("link", name="What crosses the link").click()
     expect(page.locator("#ratio")).to_have_text("128 : 1")
     page.wait_for_load_state()  # only then does the form listen
     page.get_by_label("Layers").fill("8")

@@ -7,8 +7,9 @@ from pathlib import Path
 from django.conf import settings
 from django.urls import Resolver404, resolve
 
-from calculators.forms import SplitMapForm, TrafficForm
+from calculators.forms import SplitMapForm
 from calculators.lab.spec import experiment_names
+from calculators.pages.traffic import TrafficForm
 from quizzes.packs.reading import read_yaml
 from tutor.lessons.glossary import Glossary, read_glossary
 from tutor.lessons.loader import Known, Lesson, load_lessons

@@ -1,0 +1,9 @@
+"""The calculator pages, one module each, in the order that the index shows them.
+
+A new page adds its module here and a template of its name; its address and its card follow.
+"""
+
+from calculators.pages.traffic import TRAFFIC
+from calculators.workbench import Calculator
+
+CALCULATORS: tuple[Calculator, ...] = (TRAFFIC,)

@@ -1,0 +1,209 @@
+"""What every calculator page is: sizes on the left, what follows from them on the right, and the ways on from there.
+
+A page is a module of `calculators/pages`: its form (an `AddressForm`, so that every state is an address), its
+answer (an `Answer` with whatever else the page shows), and one `Calculator` that names both, listed in
+`calculators/pages/__init__.py`. `show` serves it. Its template `calculators/NAME.html` extends
+`calculators/_workbench.html`, lays out the fields, and places the pieces of the answer in a partial named `result`:
+`_problems.html`, `_chart.html`, `_table.html`, `_formulas.html`, `_run_it.html`, `_python.html`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpResponse
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from django_htmx.http import replace_url
+
+from calculators.fields import AddressForm, ModelField, offer_given_model
+from calculators.figures import Figure
+from calculators.lab.spec import Spec
+from calculators.mathml import mathml
+from calculators.predict.traffic import Formula
+from calculators.trials import Trial
+from tutor.htmx import HtmxHttpRequest, render_page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of a table: text or numbers, printed already. `is_chosen` is the state that the page shows."""
+
+    cells: tuple[Any, ...]
+    is_chosen: bool = False
+    is_total: bool = False
+    family: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows under heads; the first column heads its row, the others are numbers unless `texts` says how many are not."""
+
+    caption: str
+    heads: tuple[str, ...]
+    rows: tuple[Row, ...]
+    texts: int = 1
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A figure, what it shows in a sentence, and the table of the same numbers; `name` is one word, its own here."""
+
+    name: str
+    figure: Figure
+    caption: str
+    table: Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownFormula:
+    """A formula ready for a page: what it gives, in symbols, with the numbers, and what the letters mean."""
+
+    gives: str
+    symbols: SafeString
+    numbers: SafeString
+    legend: tuple[tuple[SafeString, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunIt:
+    """A way to a run that measures this: the button, where it leads, what is kept and what had to differ."""
+
+    label: str
+    address: str
+    kept: str
+    differences: tuple[str, ...] = ()
+    family: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """Another state of the page: what it changes, and its address."""
+
+    says: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What every page shows of a calculation. A page's own answer adds to it."""
+
+    charts: tuple[Chart, ...] = ()
+    formulas: tuple[ShownFormula, ...] = ()
+    python: str = ""
+    runs: tuple[RunIt, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A state worth a look: its name, and its address from `?` on."""
+
+    label: str
+    query: str
+    is_shown: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LessonLink:
+    """Where the words behind the numbers are explained."""
+
+    slug: str
+    title: str
+
+    @property
+    def address(self) -> str:
+        return reverse("lessons:lesson", args=[self.slug])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calculator:
+    """One page: its name (in its address and of its template), what it is for, and how it answers.
+
+    answer    the form when it is valid → an `Answer`; a ValueError that it raises is shown as it is
+    """
+
+    name: str
+    title: str
+    asks: str
+    form: type[AddressForm]
+    answer: Callable[[Any], Answer]
+    presets: tuple[Preset, ...] = ()
+    lessons: tuple[LessonLink, ...] = ()
+    draws: bool = True
+
+    @property
+    def address(self) -> str:
+        """Its address, without a state."""
+        return reverse(f"calculators:{self.name}")
+
+    def at(self, query: str) -> str:
+        """Its address in the state that `query` says."""
+        return f"{self.address}?{query}" if query else self.address
+
+
+def show(request: HtmxHttpRequest, calculator: Calculator) -> HttpResponse:
+    """The page, or its result alone for htmx to swap; the address follows the state."""
+    form = calculator.form(request.GET)
+    if isinstance(form.fields.get("model"), ModelField):
+        offer_given_model(form)
+    answer, problem = None, ""
+    if form.is_valid():
+        try:
+            answer = calculator.answer(form)
+        except ValueError as error:
+            problem = str(error)
+    query = form.address if form.is_valid() else ""
+    context = {
+        "calculator": calculator,
+        "form": form,
+        "answer": answer,
+        "problem": problem,
+        "query": query,
+        "presets": [replace(preset, is_shown=preset.query == query) for preset in calculator.presets],
+    }
+    response = render_page(request, f"calculators/{calculator.name}.html", context, fragment="result")
+    if form.is_valid():
+        replace_url(response, calculator.at(query))
+    return response
+
+
+def shown(formulas: Sequence[Formula]) -> tuple[ShownFormula, ...]:
+    """Formulas of `calculators.predict`, ready for a page."""
+    return tuple(
+        ShownFormula(
+            gives=formula.gives,
+            symbols=mathml(formula.symbols, display=True),
+            numbers=mathml(formula.numbers, display=True),
+            legend=tuple((mathml(symbol), meaning) for symbol, meaning in formula.legend),
+        )
+        for formula in formulas
+    )
+
+
+def run_it(
+    found: Trial | None, *, label: str, family: str, back: str, address: str = ""
+) -> tuple[RunIt, ...]:
+    """The way to the run of a trial, none where nothing travels. `back` is the page's own address with its state.
+
+    The run's page spells the spec out, unless `address` names another way to ask for it.
+    """
+    if found is None:
+        return ()
+    return (
+        RunIt(
+            label=label,
+            address=address or run_address(found.spec, back=back),
+            kept=found.kept,
+            differences=found.differences,
+            family=family,
+        ),
+    )
+
+
+def run_address(spec: Spec, *, back: str) -> str:
+    """The page that starts this very spec and knows the way back."""
+    usual = Spec(job=spec.job).to_dict()
+    said = {name: value for name, value in spec.to_dict().items() if value != usual[name] or name == "job"}
+    return f"{reverse('calculators:new-run')}?{urlencode({'as': 'spec', **said, 'back': back})}"
