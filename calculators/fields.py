@@ -5,14 +5,15 @@ An `AddressForm` is a form whose state is an address, so every state of a calcul
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import forms
 from django.http import QueryDict
 
-from calculators.predict.catalogue import MODELS
+from calculators.predict.catalogue import MODELS, Model
 from calculators.predict.shapes import ModelShape, Phase
+from calculators.widgets import Select, TextInput
 
 _GROUPED = re.compile(r"\d{1,3}(,\d{3})+", re.ASCII)
 _GROUPED_DECIMAL = re.compile(r"\d{1,3}(,\d{3})+(\.\d*)?", re.ASCII)
@@ -22,7 +23,7 @@ _DECIMAL = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 class WholeNumber(forms.CharField):
     """A whole number in words of its own: plain digits, or grouped by commas as this site prints them."""
 
-    widget = forms.TextInput
+    widget = TextInput
 
     def __init__(self, *, low: int, high: int, instead: str = "", **kwargs: Any) -> None:
         self.low, self.high, self.instead = low, high, instead
@@ -55,7 +56,7 @@ class WholeNumber(forms.CharField):
 class Decimal(forms.CharField):
     """A number that may have a fraction, in plain or scientific notation: 2.5, 1e-6, 12,500."""
 
-    widget = forms.TextInput
+    widget = TextInput
 
     def __init__(self, *, low: float, high: float, instead: str = "", **kwargs: Any) -> None:
         self.low, self.high, self.instead = low, high, instead
@@ -84,6 +85,8 @@ class Decimal(forms.CharField):
 
 class Choice(forms.ChoiceField):
     """One of a few; any other value is named in the error."""
+
+    widget = Select
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -154,9 +157,10 @@ class ModelField(forms.ChoiceField):
     Cleans to a `ModelShape`; the code of a model that was pasted joins the list that the page shows.
     """
 
+    widget = Select
+
     def __init__(self, **kwargs: Any) -> None:
-        choices = [(key, model.shape.name) for key, model in MODELS.items()]
-        super().__init__(choices=choices, label=kwargs.pop("label", "Model"), **kwargs)
+        super().__init__(choices=_grouped(MODELS.values()), label=kwargs.pop("label", "Model"), **kwargs)
 
     @staticmethod
     def said(shape: ModelShape) -> str:
@@ -210,6 +214,15 @@ def model_key(shape: ModelShape) -> str:
     from calculators.predict.codes import code_of
 
     return code_of(shape)
+
+
+def _grouped(models: Iterable[Model]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Dense models, then those with experts."""
+    dense, sparse = [], []
+    for model in models:
+        (sparse if model.shape.is_sparse else dense).append((model.key, model.shape.name))
+    groups = (("Dense", dense), ("With experts", sparse))
+    return [(name, members) for name, members in groups if members]
 
 
 def _shape_of(code: str) -> ModelShape:
