@@ -90,7 +90,14 @@ def test_algorithms_trade_bytes_for_rounds():
         name: collectives.all_reduce_rounds(8, algorithm=name) for name in collectives.ALL_REDUCE_ALGORITHMS
     }
 
-    assert rounds == {"ring": 14, "tree": 6, "recursive-doubling": 3, "one-shot": 1, "in-switch": 2}
+    assert rounds == {
+        "ring": 14,
+        "tree": 6,
+        "recursive-doubling": 3,
+        "one-shot": 1,
+        "in-switch": 2,
+        "halving-doubling": 6,
+    }
     assert collectives.all_reduce_bytes(1_000, 8, algorithm="one-shot") == 7_000
     assert collectives.all_reduce_bytes(1_000, 8, algorithm="recursive-doubling") == 3_000
     assert collectives.all_reduce_bytes(1_000, 8, algorithm="in-switch") == 1_000
@@ -134,12 +141,12 @@ def test_a_small_message_takes_no_longer_on_a_slower_wire_of_the_same_latency():
         (
             lambda: collectives.all_reduce_bytes(8, 2, algorithm="star"),
             "algorithm is 'star', which is not an all-reduce known here. "
-            "Use one of: ring, tree, recursive-doubling, one-shot, in-switch.",
+            "Use one of: ring, tree, recursive-doubling, one-shot, in-switch, halving-doubling.",
         ),
         (
             lambda: collectives.all_reduce_rounds(2, algorithm="star"),
             "algorithm is 'star', which is not an all-reduce known here. "
-            "Use one of: ring, tree, recursive-doubling, one-shot, in-switch.",
+            "Use one of: ring, tree, recursive-doubling, one-shot, in-switch, halving-doubling.",
         ),
         (
             lambda: collectives.all_reduce_bytes(8, [2, 6], algorithm="recursive-doubling"),
@@ -147,7 +154,7 @@ def test_a_small_message_takes_no_longer_on_a_slower_wire_of_the_same_latency():
         ),
         (
             lambda: collectives.broadcast_bytes(8, 2, algorithm="star"),
-            "algorithm is 'star', which is not a broadcast known here. Use ring or tree.",
+            "algorithm is 'star', which is not a broadcast known here. Use one of: ring, tree, direct.",
         ),
         (
             lambda: collectives.transfer_seconds(8, 1, bytes_per_second=0, latency_seconds=0),
