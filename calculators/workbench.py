@@ -7,12 +7,13 @@ answer (an `Answer` with whatever else the page shows), and one `Calculator` tha
 `_problems.html`, `_chart.html`, `_table.html`, `_formulas.html`, `_run_it.html`, `_python.html`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpResponse
+from django.template.loader import get_template
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from django_htmx.http import replace_url
@@ -22,29 +23,10 @@ from calculators.figures import Figure
 from calculators.lab.spec import Spec
 from calculators.mathml import mathml
 from calculators.predict.traffic import Formula
+from calculators.tables import Row as Row
+from calculators.tables import Table as Table
 from calculators.trials import Trial
 from tutor.htmx import HtmxHttpRequest, render_page
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of a table: text or numbers, printed already. `is_chosen` is the state that the page shows."""
-
-    cells: tuple[Any, ...]
-    is_chosen: bool = False
-    is_total: bool = False
-    family: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Rows under heads; the first column heads its row, the others are numbers unless `texts` says how many are not."""
-
-    caption: str
-    heads: tuple[str, ...]
-    rows: tuple[Row, ...]
-    texts: int = 1
-    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +149,15 @@ def show(request: HtmxHttpRequest, calculator: Calculator) -> HttpResponse:
     if form.is_valid():
         replace_url(response, calculator.at(query))
     return response
+
+
+def warm_up(calculators: Iterable[Calculator]) -> None:
+    """Answer each once and read its template, so that the first person to ask does not wait for that."""
+    for calculator in calculators:
+        form = calculator.form({})
+        if form.is_valid():
+            calculator.answer(form)
+        get_template(f"calculators/{calculator.name}.html")
 
 
 def shown(formulas: Sequence[Formula]) -> tuple[ShownFormula, ...]:

@@ -11,16 +11,19 @@ application = get_wsgi_application()
 
 
 def _warm_up() -> None:
-    """Imports every view and reads the lessons while nobody waits.
+    """Imports every view, reads the lessons and answers every calculator once, while nobody waits.
 
     A view that cannot be imported stops the start with one traceback, not each page with its own.
     """
+    from calculators.pages import CALCULATORS
+    from calculators.workbench import warm_up
     from tutor.lessons.catalogue import lessons
     from tutor.lessons.defects import LessonError
 
     get_resolver().url_patterns  # noqa: B018
     with contextlib.suppress(LessonError):  # its own page says what is wrong with it
         lessons()
+    warm_up(CALCULATORS)
 
 
 _warm_up()
