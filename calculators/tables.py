@@ -43,7 +43,8 @@ class Table:
         """The whole table, in a region that scrolls where it is too wide."""
         name = format_html(' id="{}"', self.name) if self.name else ""
         return format_html(
-            '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table class="table"{}><caption>{}</caption>'
+            '<div class="scroll" tabindex="0" role="region" aria-label="{}">'
+            '<table class="table"{}><caption>{}</caption>'
             "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
             self.caption,
             name,
