@@ -5,7 +5,7 @@ An `AddressForm` is a form whose state is an address, so every state of a calcul
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from django import forms
@@ -93,7 +93,7 @@ class Choice(forms.ChoiceField):
 
     def validate(self, value: str) -> None:
         if not self.valid_value(value):
-            known = ", ".join(f"“{key}”" for key, _ in self.choices if key)
+            known = ", ".join(f"“{key}”" for key in _keys(self.choices))
             raise forms.ValidationError(
                 f"{self.label} is “{short(value)}”, but it must be one of {known}.", code="choice"
             )
@@ -214,6 +214,15 @@ def model_key(shape: ModelShape) -> str:
     from calculators.predict.codes import code_of
 
     return code_of(shape)
+
+
+def _keys(choices: Iterable[tuple[Any, Any]]) -> Iterator[str]:
+    """The values that can be chosen, those of groups included."""
+    for key, text in choices:
+        if isinstance(text, list | tuple):
+            yield from _keys(text)
+        elif key:
+            yield key
 
 
 def _grouped(models: Iterable[Model]) -> list[tuple[str, list[tuple[str, str]]]]:
