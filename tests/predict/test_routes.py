@@ -164,7 +164,7 @@ def all_to_all_pairwise(wire, data, *, at_once=False):
     n = len(data)
     out = [rows.copy() for rows in data]
     turns = [[(r, (r + turn) % n) for r in range(n)] for turn in range(1, n)]
-    for turn in [[pair for turn in turns for pair in turn]] if at_once else turns:
+    for turn in [[pair for each in turns for pair in each]] if at_once else turns:
         for (sender, _), (receiver, part) in zip(
             turn, wire.step([(r, q, data[r][q]) for r, q in turn]), strict=True
         ):

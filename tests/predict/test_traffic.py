@@ -1,19 +1,23 @@
 """Tensor and pipeline traffic: published figures, properties, and every call counted one by one."""
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calculators.predict.collectives import GLOO, Kind
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic import pipeline_parallel, tensor_parallel
+from calculators.predict.traffic.tensor import SEQUENCE_PARALLEL
 from tests.predict.sentences import exactly
 
 SMALL = st.integers(min_value=1, max_value=12)
 RANKS = st.integers(min_value=1, max_value=16)
 PHASES = st.sampled_from(Phase)
+SPLIT = {Kind.ALL_GATHER, Kind.REDUCE_SCATTER}
 
 
 def walk_pipeline(stages, micro_batches, *, backward):
@@ -31,6 +35,7 @@ def walk_pipeline(stages, micro_batches, *, backward):
 def value_of(tex):
     """The number that a formula's left side comes to, read back from its TeX."""
     plain, _, result = tex.replace(r"\,\text{B}", "").replace("{,}", "").rpartition("=")
+    plain = plain.replace(r"\min", "min")
     plain = re.sub(r"\\frac\{(.+?)\}\{(.+?)\}", r"((\1)/(\2))", plain)
     plain = re.sub(r"\\log_2 (\d+)", r"np.log2(\1)", plain.replace(r"\cdot", "*"))
     return eval(plain), float(result)
@@ -223,6 +228,230 @@ def test_another_algorithm_brings_its_own_factor_into_the_formula(algorithm):
 
 
 @pytest.mark.parametrize(
+    ("how", "units", "kinds"),
+    [("off", 8, {Kind.ALL_REDUCE}), ("kept", 8, SPLIT), ("regather", 10, SPLIT)],
+)
+def test_sequence_parallelism_moves_8_units_in_training_or_10_where_inputs_are_gathered_again(
+    how, units, kinds
+):
+    step = tensor_parallel(
+        hidden_size=64, layers=3, ranks=4, phase=Phase.TRAINING, tokens=16, sequence_parallel=how
+    )
+
+    assert step.wire_bytes == units * 3 * (16 * 64 * 2) * 3 / 4
+    assert {part.kind for part in step.parts} == kinds
+
+
+@given(h=SMALL, layers=SMALL, t=RANKS, s=SMALL, phase=st.sampled_from([Phase.DECODE, Phase.PREFILL]))
+def test_sequence_parallelism_moves_tensor_parallelism_s_bytes_forward(h, layers, t, s, phase):
+    off, kept, regather = (
+        tensor_parallel(hidden_size=h, layers=layers, ranks=t, phase=phase, tokens=s, sequence_parallel=how)
+        for how in ("off", "kept", "regather")
+    )
+
+    assert kept.wire_bytes == regather.wire_bytes == pytest.approx(off.wire_bytes)
+    assert kept.calls == 2 * off.calls
+
+
+def test_a_40_layer_step_with_sequence_parallelism_has_aicb_s_240_gathers_and_160_scatters():
+    # aliyun/aicb, Megatron workload of 40 layers with sequence parallelism
+    step = tensor_parallel(
+        hidden_size=5120,
+        layers=40,
+        ranks=8,
+        phase=Phase.TRAINING,
+        tokens=2048,
+        sequence_parallel="regather",
+    )
+
+    assert (step.calls_of(Kind.ALL_GATHER), step.calls_of(Kind.REDUCE_SCATTER)) == (240, 160)
+
+
+def test_o_12_aicb_s_vocabulary_adds_two_all_reduces_and_three_of_the_cross_entropy():
+    # AICB, G13B, TP 8, micro-batch 1 (h 5120, 40 layers, s 2048): + 1 forward, 1 backward, 3 × 8,192 bytes
+    step = tensor_parallel(
+        hidden_size=5120, layers=40, ranks=8, phase=Phase.TRAINING, tokens=2048, vocab_size=50_257
+    )
+
+    assert [(part.calls, part.bytes_per_call) for part in step.parts] == [
+        (80 + 80, 20_971_520),
+        (1 + 1, 20_971_520),
+        (3, 8_192),
+    ]
+    assert step.calls == 165
+
+
+def test_section_5_4_aicb_s_pipeline_file_counts_all_layers_on_each_of_8_stages():
+    # AICB's shipped 65B TP 2 PP 8 file has 1,280 forward all-reduces a stage for 8 micro-batches: 8 times too many
+    one_stage = tensor_parallel(
+        hidden_size=8192, layers=80 / 8, ranks=2, phase=Phase.PREFILL, tokens=2048, batch=1
+    )
+
+    assert 1_280 / (8 * one_stage.calls) == 8
+
+
+def test_a_full_recomputation_runs_the_forward_all_reduces_once_more():
+    plain, again = (
+        tensor_parallel(hidden_size=8, layers=3, ranks=2, phase=Phase.TRAINING, full_recompute=full)
+        for full in (False, True)
+    )
+
+    assert (plain.calls, again.calls) == (12, 18)
+    assert (
+        tensor_parallel(hidden_size=8, layers=3, ranks=2, phase=Phase.PREFILL, full_recompute=True).calls == 6
+    )
+
+
+def test_attention_and_feed_forward_side_by_side_need_one_all_reduce_a_layer():
+    serial, parallel = (
+        tensor_parallel(hidden_size=8, layers=3, ranks=2, phase=Phase.DECODE, blocks_per_layer=blocks)
+        for blocks in (2, 1)
+    )
+
+    assert serial.wire_bytes == 2 * parallel.wire_bytes
+
+
+def test_serving_gathers_the_logits_of_one_token_a_sequence():
+    prompt = tensor_parallel(
+        hidden_size=4096, layers=1, ranks=4, phase=Phase.PREFILL, tokens=100, batch=3, vocab_size=32_000
+    )
+
+    assert prompt.parts[-1].bytes_per_call == 3 * 32_000 * 2
+    assert prompt.parts[-1].handed_bytes == 3 * 8_000 * 2
+
+
+def test_a_backend_that_all_reduces_to_reduce_scatter_pays_for_it_in_sequence_parallelism():
+    # gloo: a reduce-scatter costs an all-reduce, so 3·(1) + 2·(2) = 7 units where the textbook has 5
+    given = {
+        "hidden_size": 64,
+        "layers": 2,
+        "ranks": 4,
+        "phase": Phase.TRAINING,
+        "tokens": 8,
+        "sequence_parallel": "regather",
+    }
+
+    textbook, gloo = tensor_parallel(**given), tensor_parallel(**given, backend=GLOO)
+
+    assert gloo.wire_bytes / textbook.wire_bytes == 7 / 5
+
+
+def test_o_22_llmkube_s_two_devices():
+    # defilantech/LLMKube issue 1423, 109 Gbit/s: 192 calls, 151 MB in 11.1 ms, 9.66 GB in 709 ms; PP 25 and 786 KB
+    decode = tensor_parallel(hidden_size=12288, layers=96, ranks=2, phase=Phase.DECODE, batch=[1, 32])
+    prefill = tensor_parallel(hidden_size=12288, layers=96, ranks=2, phase=Phase.PREFILL, tokens=2048)
+    pipeline = pipeline_parallel(hidden_size=12288, stages=2, phase=Phase.DECODE, batch=[1, 32])
+
+    assert decode.calls.tolist() == [192, 192]
+    assert decode.wire_bytes.tolist() == [4_718_592, 150_994_944]
+    assert prefill.wire_bytes == 9_663_676_416
+    assert decode.wire_bytes[1] / (109e9 / 8) == pytest.approx(11.1e-3, abs=0.05e-3)
+    assert prefill.wire_bytes / (109e9 / 8) == pytest.approx(709e-3, abs=0.5e-3)
+    assert pipeline.wire_bytes.tolist() == [24_576, 786_432]
+
+
+def walk_chunks(owners, *, backward):
+    """Sends of each stage while one micro-batch visits the chunks in order, and in reverse."""
+    sent = np.zeros(max(owners) + 1)
+    for order in [owners, owners[::-1]] if backward else [owners]:
+        for here, there in pairwise(order):
+            sent[here] += here != there
+    return sent
+
+
+@given(stages=RANKS, chunks=st.integers(1, 4), folded=st.booleans(), phase=PHASES, m=SMALL)
+def test_walking_the_chunks_of_a_pipeline_gives_the_same_sends(stages, chunks, folded, phase, m):
+    training = phase == Phase.TRAINING
+    once = list(range(stages))
+    owners = once + once[::-1] if folded else once * chunks
+    sent = walk_chunks(owners, backward=training) * (m if training else 1)
+
+    pipeline = pipeline_parallel(
+        hidden_size=8,
+        stages=stages,
+        phase=phase,
+        micro_batches=m,
+        chunks=2 if folded else chunks,
+        folded=folded,
+    )
+
+    assert pipeline.calls == sent.sum()
+    assert pipeline.wire_bytes == sent.max() * 16
+    assert (
+        pipeline.group_wire_bytes == sum(part.group_wire_bytes for part in pipeline.parts) == sent.sum() * 16
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "arguments", "factor"),
+    [
+        ("1F1B", {}, 1),
+        ("ZB1P", {}, 1),
+        ("ZB2P", {}, 1),
+        ("ZBV", {"chunks": 2, "folded": True}, 2),
+        ("V-Half", {"chunks": 2, "folded": True}, 2),
+        ("V-Min", {"chunks": 2, "folded": True}, 2),
+    ],
+)
+def test_o_28_zero_bubble_v_schedules_communicate_twice_as_much(schedule, arguments, factor):
+    # sail-sg/zero-bubble-pipeline-parallelism README: communication 1, 1, 1, 2, 2, 2
+    plain = pipeline_parallel(hidden_size=64, stages=8, phase=Phase.TRAINING, micro_batches=16)
+    this = pipeline_parallel(hidden_size=64, stages=8, phase=Phase.TRAINING, micro_batches=16, **arguments)
+
+    assert this.group_wire_bytes / plain.group_wire_bytes == factor
+    assert this.wire_bytes / plain.wire_bytes == factor
+
+
+def test_megatron_s_scatter_gather_sends_a_t_th_from_each_rank():
+    whole, eighth = (
+        pipeline_parallel(hidden_size=64, stages=4, phase=Phase.PREFILL, tokens=8, tensor_ranks=t)
+        for t in (1, 8)
+    )
+
+    assert whole.wire_bytes == 8 * eighth.wire_bytes
+
+
+@given(
+    phase=PHASES,
+    how=st.sampled_from(SEQUENCE_PARALLEL),
+    n=st.integers(2, 8),
+    v=st.integers(1, 3),
+    vocabulary=st.booleans(),
+)
+def test_every_option_s_formula_comes_to_its_figure(phase, how, n, v, vocabulary):
+    case = {"hidden_size": 24, "phase": phase, "batch": 2, "tokens": 6, "micro_batches": 4}
+
+    traffics = (
+        tensor_parallel(
+            **case,
+            layers=5,
+            ranks=n,
+            sequence_parallel=how,
+            backend=GLOO,
+            vocab_size=96 if vocabulary else None,
+        ),
+        pipeline_parallel(**case, stages=n, chunks=v, tensor_ranks=2),
+    )
+
+    for traffic in traffics:
+        counted, sent = (value_of(formula.numbers) for formula in traffic.formulas)
+        assert counted == (traffic.calls, traffic.calls)
+        assert sent == pytest.approx((traffic.wire_bytes, traffic.wire_bytes), abs=0.01)
+
+
+@given(h=SMALL, phase=PHASES, how=st.sampled_from(SEQUENCE_PARALLEL))
+def test_doubling_hidden_doubles_the_bytes(h, phase, how):
+    def sent(hidden):
+        tensor = tensor_parallel(
+            hidden_size=hidden, layers=3, ranks=4, phase=phase, tokens=5, sequence_parallel=how
+        )
+        pipeline = pipeline_parallel(hidden_size=hidden, stages=4, phase=phase, tokens=5, chunks=2)
+        return [tensor.wire_bytes, tensor.group_wire_bytes, pipeline.wire_bytes, pipeline.group_wire_bytes]
+
+    assert sent(2 * h) == pytest.approx([2 * sent_bytes for sent_bytes in sent(h)])
+
+
+@pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
         (
@@ -232,6 +461,16 @@ def test_another_algorithm_brings_its_own_factor_into_the_formula(algorithm):
         (
             lambda: pipeline_parallel(hidden_size=float("nan"), stages=2, phase=Phase.DECODE),
             "hidden_size is nan, but it must be a number, 1 or more and at most 1e+18.",
+        ),
+        (
+            lambda: tensor_parallel(
+                hidden_size=8, layers=1, ranks=2, phase=Phase.DECODE, sequence_parallel="on"
+            ),
+            "sequence_parallel is 'on', which is not known here. Use one of: off, regather, kept.",
+        ),
+        (
+            lambda: pipeline_parallel(hidden_size=8, stages=2, phase=Phase.TRAINING, chunks=3, folded=True),
+            "chunks is 3, but a folded pipeline goes down the stages and back up. Use 2.",
         ),
     ],
 )
