@@ -8,7 +8,7 @@ from calculators.lab.spec import Job
 from calculators.predict.collectives import transfer_seconds
 from calculators.predict.links import LADDER, Rung
 from calculators.predict.parameters import attention_parameters, feed_forward_parameters, norm_parameters
-from calculators.predict.rules import RULES, Violation, check
+from calculators.predict.rules import Violation, check, sizes_that_work
 from calculators.predict.shapes import Layout, ModelShape, Phase
 from calculators.predict.traffic import Traffic, pipeline_parallel, tensor_parallel
 from calculators.trials import Calculation
@@ -56,7 +56,7 @@ class Case:
 
     def works(self, family: Family, devices: int) -> bool:
         """Whether `family` breaks no divisibility rule over this many devices."""
-        return all(rule.holds(self.shape, devices) for rule in RULES if rule.axis == family)
+        return devices in sizes_that_work(self.shape, family)
 
     def violations(self, family: Family) -> tuple[Violation, ...]:
         """The divisibility rules that `family` breaks."""
