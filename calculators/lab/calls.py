@@ -4,23 +4,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from calculators.lab.spec import Job, Qkv, Spec
+import numpy as np
+
+from calculators.lab.spec import Job, Pattern, Qkv, Spec
 from calculators.predict.traffic import TOKEN_ID_BYTES
+
+Counts = tuple[tuple[int, ...], ...]
+"""A whole number for each sender (row) and receiver (column)."""
 
 
 class Op(StrEnum):
     """The kinds of call that jobs make."""
 
     ALL_REDUCE = "all-reduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_GATHER = "all-gather"
+    ALL_TO_ALL = "all-to-all"
     SEND = "send"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One kind of call, made `times` times a step with `payload_bytes` each.
+    """One kind of call, made `times` times a step; its full size is `payload_bytes` each time.
 
-    Every rank enters an all-reduce; a send goes from `source` to `destination`. `is_control` marks what the
-    job needs besides its formula.
+    Every rank enters a collective; a send goes from `source` to `destination`. An uneven all-to-all says in
+    `parts` how many bytes go from whom to whom, and its full size is the largest send buffer. `is_control`
+    marks what the job needs besides its formula.
     """
 
     op: Op
@@ -29,21 +38,40 @@ class Call:
     what: str
     source: int = 0
     destination: int = 0
+    parts: Counts = ()
     is_control: bool = False
 
-    def is_made_by(self, rank: int) -> bool:
-        """Whether `rank` hands this call a tensor: all do in an all-reduce, the sender alone in a send."""
-        return self.op is Op.ALL_REDUCE or rank == self.source
-
     @property
-    def step_bytes(self) -> int:
-        """Bytes that a rank which makes this call hands over in one step."""
-        return self.times * self.payload_bytes
+    def is_collective(self) -> bool:
+        return self.op is not Op.SEND
+
+    def is_made_by(self, rank: int) -> bool:
+        """Whether `rank` hands this call a tensor: all do in a collective, the sender alone in a send."""
+        return self.is_collective or rank == self.source
+
+    def step_bytes(self, rank: int, ranks: int) -> int:
+        """Bytes that `rank`, which makes this call among `ranks`, hands over in one step: what it puts in."""
+        if self.parts:
+            return self.times * sum(self.parts[rank])
+        return self.times * (self.payload_bytes // ranks if self.op is Op.ALL_GATHER else self.payload_bytes)
 
 
 def calls_of(spec: Spec) -> tuple[Call, ...]:
     """The calls of one step, textbook ones first (`docs/lab.md` derives each)."""
-    return tuple(_tensor(spec) if spec.job is Job.TENSOR else _pipeline(spec))
+    kinds = {Job.TENSOR: _tensor, Job.PIPELINE: _pipeline, Job.EXCHANGE: _exchange}
+    return tuple(kinds[spec.job](spec))
+
+
+def routed_rows(spec: Spec) -> Counts:
+    """How many of each rank's rows (row) go to each rank's expert (column).
+
+    Every rank draws an expert for each of its rows; the r-th expert is wanted as r^−skew (Zipf). The draws follow
+    from the seed, so every rank and the plan have the same.
+    """
+    wanted = np.arange(1, spec.ranks + 1, dtype=float) ** -spec.skew
+    rows = spec.call_bytes // spec.row_bytes
+    drawn = np.random.default_rng(spec.seed).multinomial(rows, wanted / wanted.sum(), size=spec.ranks)
+    return tuple(tuple(int(count) for count in row) for row in drawn)
 
 
 def _tensor(spec: Spec) -> Iterator[Call]:
@@ -89,3 +117,58 @@ def _crossing(spec: Spec, what: str, source: int, destination: int) -> Call:
         source=source,
         destination=destination,
     )
+
+
+def _exchange(spec: Spec) -> Iterator[Call]:
+    """One repeat of a pattern is what its family does once a layer and direction, or once a step (docs/lab.md)."""
+    if spec.pattern is Pattern.EXPERTS:
+        yield from _routing(spec)
+        return
+    if spec.pattern is Pattern.RING:
+        for rank in range(spec.ranks):
+            yield Call(
+                op=Op.SEND,
+                payload_bytes=spec.call_bytes,
+                times=spec.repeats * (spec.ranks - 1),
+                what=f"keys and values of one block, rank {rank} to {(rank + 1) % spec.ranks}",
+                source=rank,
+                destination=(rank + 1) % spec.ranks,
+            )
+        return
+    for op, calls, what in _COLLECTIVES[spec.pattern]:
+        yield Call(op=op, payload_bytes=spec.call_bytes, times=spec.repeats * calls, what=what)
+
+
+def _routing(spec: Spec) -> Iterator[Call]:
+    """Rows to their experts and back; what comes back is the transpose of what went."""
+    there = tuple(tuple(count * spec.row_bytes for count in row) for row in routed_rows(spec))
+    back = tuple(zip(*there, strict=True))
+    for parts, what in (
+        (there, "dispatch: rows to their experts"),
+        (back, "combine: rows back to their ranks"),
+    ):
+        yield Call(
+            op=Op.ALL_TO_ALL,
+            payload_bytes=max(map(sum, parts)),
+            times=spec.repeats,
+            what=what,
+            parts=parts,
+        )
+
+
+_SHARDED = (
+    (Op.REDUCE_SCATTER, 1, "gradients, a summed slice to each rank"),
+    (Op.ALL_GATHER, 1, "updated weights, from their slices"),
+)
+# ZeRO paper (Rajbhandari 2020) §7: stages 1 and 2 move what plain data parallelism does, stage 3 half as much again.
+_COLLECTIVES: dict[Pattern, tuple[tuple[Op, int, str], ...]] = {
+    Pattern.GRADIENTS: ((Op.ALL_REDUCE, 1, "gradients, summed over all replicas"),),
+    Pattern.ZERO_1: _SHARDED,
+    Pattern.ZERO_2: _SHARDED,
+    Pattern.ZERO_3: (
+        (Op.ALL_GATHER, 2, "weights from their slices, forward and again backward"),
+        (Op.REDUCE_SCATTER, 1, "gradients, a summed slice to each rank"),
+    ),
+    Pattern.KEY_VALUE_GATHER: ((Op.ALL_GATHER, 1, "keys and values of all ranks' tokens"),),
+    Pattern.ULYSSES: ((Op.ALL_TO_ALL, 4, "queries, keys, values and output, tokens for heads and back"),),
+}

@@ -26,8 +26,8 @@ def handed(spec: Spec, calls: Iterable[Call]) -> Iterator[Prediction]:
         yield Prediction(
             quantity=Quantity.HANDED,
             rank=rank,
-            formula=float(spec.steps * sum(call.step_bytes for call in textbook)),
-            control=float(spec.steps * sum(call.step_bytes for call in control)),
+            formula=float(spec.steps * sum(call.step_bytes(rank, spec.ranks) for call in textbook)),
+            control=float(spec.steps * sum(call.step_bytes(rank, spec.ranks) for call in control)),
         )
 
 
@@ -77,16 +77,37 @@ class _Parts(NamedTuple):
 
 def _of_one_call(spec: Spec, call: Call) -> _Parts:
     """The textbook's bytes, gloo's tensors beyond them, gloo's headers; or all of it as control."""
-    n = spec.ranks
-    if call.op is Op.ALL_REDUCE:
-        pairs = gloo.all_reduce(call.payload_bytes, n, bytes_per_element=spec.dtype.bytes_per_element)
-        sent = float(collectives.all_reduce_bytes(call.payload_bytes, n))
-    else:
-        pairs = gloo.send(call.payload_bytes, n, source=call.source, destination=call.destination)
-        sent = float(collectives.send_bytes(call.payload_bytes))
-    nothing = np.zeros((n, n))
+    pairs = _on_gloo(spec, call)
+    nothing = np.zeros_like(pairs.payload)
     if call.is_control:
         return _Parts(nothing, nothing, nothing, pairs.total)
-    # Both calls send to one neighbour only, so the textbook's bytes lie where gloo's tensors do.
-    formula = np.where(pairs.payload > 0, sent, 0.0)
+    formula = pairs.payload  # a send, and an uneven all-to-all, move their parts and nothing else
+    if call.is_collective and not call.parts:
+        sent = _TEXTBOOK[call.op](call.payload_bytes, spec.ranks)
+        # The textbook's bytes lie where gloo's tensors do: all to one neighbour, or the same to every rank.
+        where = pairs.payload > 0
+        formula = np.where(where, sent / np.maximum(1, where.sum(axis=1, keepdims=True)), 0.0)
     return _Parts(formula, pairs.payload - formula, pairs.framing, nothing)
+
+
+def _on_gloo(spec: Spec, call: Call) -> gloo.PairBytes:
+    size, n, element = call.payload_bytes, spec.ranks, spec.dtype.bytes_per_element
+    match call.op:
+        case Op.ALL_REDUCE:
+            return gloo.all_reduce(size, n, bytes_per_element=element)
+        case Op.REDUCE_SCATTER:
+            return gloo.reduce_scatter(size, n, bytes_per_element=element)
+        case Op.ALL_GATHER:
+            return gloo.all_gather(size // n, n)
+        case Op.ALL_TO_ALL:
+            return gloo.all_to_all_v(call.parts) if call.parts else gloo.all_to_all(size, n)
+        case Op.SEND:
+            return gloo.send(size, n, source=call.source, destination=call.destination)
+
+
+_TEXTBOOK = {
+    Op.ALL_REDUCE: collectives.all_reduce_bytes,
+    Op.REDUCE_SCATTER: collectives.reduce_scatter_bytes,
+    Op.ALL_GATHER: collectives.all_gather_bytes,
+    Op.ALL_TO_ALL: collectives.all_to_all_bytes,
+}

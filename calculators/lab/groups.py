@@ -43,6 +43,20 @@ class MeteredGroup(dist.ProcessGroup):
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
         return self._in_place(self.inner.broadcast, tensors, opts)
 
+    def all_gather_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
+        return self._into(self.inner._allgather_base, output, given, opts)
+
+    def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
+        return self._into(self.inner._reduce_scatter_base, output, given, opts)
+
+    def all_to_all_single(
+        self, output: Tensor, given: Tensor, taken: list[int], sent: list[int], opts: Any = None
+    ) -> Any:
+        def call(output: Tensor, given: Tensor, *more: Any) -> Any:
+            return self.inner.alltoall_base(output, given, taken, sent, *more)
+
+        return self._into(call, output, given, opts)
+
     def send(self, tensors: Any, destination: int, tag: int = 0) -> Any:
         tensors = _listed(tensors)
         self._count(tensors)
@@ -70,6 +84,15 @@ class MeteredGroup(dist.ProcessGroup):
             return call(tensors, *more)
         host = self._to_host(tensors)
         return StagedWork(self, call(host, *more), tensors, host)
+
+    def _into(self, call: Callable[..., Any], output: Tensor, given: Tensor, opts: Any) -> Any:
+        """A call with a tensor of its own for the result, which is handed nothing and not counted."""
+        self._count([given])
+        more = () if opts is None else (opts,)
+        if not self.is_staged:
+            return call(output, given, *more)
+        result = torch.empty(output.shape, dtype=output.dtype)
+        return StagedWork(self, call(result, *self._to_host([given]), *more), [output], [result])
 
     def _count(self, tensors: Sequence[Tensor]) -> None:
         self.calls += 1

@@ -15,13 +15,49 @@ MAX_BYTES = 8 * 2**30
 
 VERIFIED_TOKENS = 2
 """Tokens that a decoding job is proved on; the second reads what the first left in the cache."""
+EXCHANGED_COPIES = 8
+"""Tensors of a call's full size that a rank of an exchange holds at most: four to exchange, four to check them."""
 HIDDEN_STATES_PER_LAYER = 20
 """Saved for backward by a layer of this lab's transformer, roughly: attention 8, feed-forward 2 × width, norms."""
 
 
 def contradictions(spec: Spec) -> list[Problem]:
     """Every problem between fields, in the order in which a form shows them."""
+    if spec.job == "exchange":
+        return [*_shares(spec), *_exchanged(spec)]
     return [*_division(spec), *_microbatches(spec), *_size(spec)]
+
+
+def _shares(spec: Spec) -> Iterator[Problem]:
+    """A call's tensor holds whole elements, a slice for every rank, or whole rows."""
+    element = spec.dtype.bytes_per_element
+    given = f"call_bytes is {spec.call_bytes}, but"
+    if spec.pattern == "experts":
+        step = spec.row_bytes
+        sentence = (
+            f"{given} experts get whole rows of {spec.hidden_size} {spec.dtype} elements, {step} bytes each."
+        )
+        instead = "hidden_size"
+    elif spec.pattern in ("gradients", "ring"):
+        step, instead = element, "dtype"
+        sentence = f"{given} a tensor of {spec.dtype} holds whole elements of {element} bytes."
+    else:
+        step, instead = element * spec.ranks, "number of ranks"
+        sentence = f"{given} each of {spec.ranks} ranks takes an equal slice of whole {spec.dtype} elements."
+    if spec.call_bytes % step:
+        below, above = spec.call_bytes // step * step, (spec.call_bytes // step + 1) * step
+        values = f"{below} or {above}" if below else f"{above}"
+        yield Problem("call_bytes", f"{sentence} Take {values}, or another {instead}.")
+
+
+def _exchanged(spec: Spec) -> Iterator[Problem]:
+    held = spec.ranks * EXCHANGED_COPIES * spec.call_bytes
+    if held > MAX_BYTES:
+        yield Problem(
+            "call_bytes",
+            f"The tensors of one call would need about {held / 2**30:,.1f} GiB on all ranks together, and the lab "
+            f"stops at {MAX_BYTES // 2**30} GiB. Take smaller calls and more repeats: bytes follow their product.",
+        )
 
 
 def _division(spec: Spec) -> Iterator[Problem]:

@@ -74,7 +74,7 @@ class Log:
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """How far the sharded result was from the unsharded one on one rank, against its tolerance."""
+    """How far a result was from what it was compared with on one rank, against its tolerance."""
 
     rank: int
     worst: float
@@ -84,11 +84,10 @@ class Verified:
     def holds(self) -> bool:
         return self.worst <= self.tolerance  # a nan is not within it
 
-    def __str__(self) -> str:
+    def sentence(self, what: str, other: str) -> str:
+        """The verdict, where `what` was compared with `other` (`Spec.compared`)."""
         said = "equals" if self.holds else "DIFFERS FROM"
-        return (
-            f"sharded {said} unsharded: largest difference {self.worst:.3g}, tolerance {self.tolerance:.3g}"
-        )
+        return f"{what} {said} {other}: largest difference {self.worst:.3g}, tolerance {self.tolerance:.3g}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,10 @@ class Plan:
 
     @property
     def layers_by_rank(self) -> tuple[range, ...]:
-        """The layers that each rank holds: a slice of every one (tensor), or whole ones (a stage)."""
+        """The layers that each rank holds: a slice of every one (tensor), whole ones (a stage), none (exchange)."""
         spec = self.spec
+        if spec.is_exchange:
+            return ()
         if spec.job is Job.TENSOR:
             return (range(spec.layers),) * spec.ranks
         depth = spec.layers // spec.ranks

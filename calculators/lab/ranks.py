@@ -60,7 +60,7 @@ def run_rank(plan: Plan, *, rank: int, store: dist.Store, say: Callable[[Event],
     progress("verify", 0, 1)
     if (verified := job.verify()) is not None:
         say(verified)
-        say(Log(rank=rank, text=str(verified)))
+        say(Log(rank=rank, text=verified.sentence(*spec.compared)))
     for done in range(spec.warmup_steps):
         # The first steps open connections, plan redistributions and exchange shapes; none is measured.
         progress("warm up", done, spec.warmup_steps)

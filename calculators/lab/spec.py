@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from calculators.lab.limits import MAX_RANKS, VERIFIED_TOKENS, contradictions
 from calculators.lab.problems import Problem as Problem
@@ -17,11 +17,35 @@ LONGEST_CONTEXT = 256
 """Decoding writes over older keys and values, so a long run takes no more memory."""
 
 
+Family = Literal["dp", "tp", "pp", "cp", "ep"]
+
+
 class Job(StrEnum):
-    """The family that a run splits its model by."""
+    """What a run does: split a model by one family, or make a family's calls alone, with no model."""
 
     TENSOR = "tensor"
     PIPELINE = "pipeline"
+    EXCHANGE = "exchange"
+
+
+class Pattern(StrEnum):
+    """Whose calls an exchange makes (`docs/lab.md` lists them)."""
+
+    GRADIENTS = "gradients"
+    ZERO_1 = "zero-1"
+    ZERO_2 = "zero-2"
+    ZERO_3 = "zero-3"
+    RING = "ring"
+    KEY_VALUE_GATHER = "key-value-gather"
+    ULYSSES = "ulysses"
+    EXPERTS = "experts"
+
+    @property
+    def family(self) -> Family:
+        """The family whose calls these are."""
+        if self is Pattern.EXPERTS:
+            return "ep"
+        return "cp" if self in (Pattern.RING, Pattern.KEY_VALUE_GATHER, Pattern.ULYSSES) else "dp"
 
 
 class Phase(StrEnum):
@@ -70,6 +94,10 @@ class Spec:
 
     Sizes are elements, `batch` is sequences, `tokens` the length of each training sequence (a decode
     step has one token in flight for each sequence). Training a pipeline cuts `batch` into `microbatches`.
+
+    An exchange has no model: it makes the calls of `pattern` `repeats` times a step, each of full size
+    `call_bytes`. Experts' rows are `hidden_size` wide, and `skew` says how unequally they are wanted:
+    the r-th expert as r^−skew. Fields that a job does not read are at their defaults.
     """
 
     job: Job
@@ -85,6 +113,10 @@ class Spec:
     microbatches: int = 1
     schedule: Schedule = Schedule.ONE_F_ONE_B
     qkv: Qkv = Qkv.FUSED
+    pattern: Pattern = Pattern.GRADIENTS
+    call_bytes: int = 262_144
+    repeats: int = 8
+    skew: float = 0.0
     dtype: Dtype = Dtype.FLOAT32
     device: Device = Device.AUTO
     steps: int = 64
@@ -108,11 +140,11 @@ class Spec:
             except _Unreadable as error:
                 unreadable.append(Problem(name, str(error)))
         if "job" not in flat:
-            jobs = " or ".join(f"“{job}”" for job in Job)
-            unreadable.append(Problem("job", f"job is missing. Say which family to run: {jobs}."))
+            jobs = ", ".join(f"“{job}”" for job in Job)
+            unreadable.append(Problem("job", f"job is missing. Say what to run, one of {jobs}."))
         if unreadable:
             raise SpecError(unknown + unreadable)
-        spec = cls(**values)
+        spec = cls(**{name: value for name, value in values.items() if _is_read(name, values)})
         if problems := unknown + contradictions(spec):
             raise SpecError(problems)
         return spec
@@ -146,6 +178,44 @@ class Spec:
         return self.phase is Phase.TRAINING
 
     @property
+    def is_exchange(self) -> bool:
+        return self.job is Job.EXCHANGE
+
+    @property
+    def family(self) -> Family:
+        """The family whose traffic this run makes."""
+        if self.is_exchange:
+            return self.pattern.family
+        return "tp" if self.job is Job.TENSOR else "pp"
+
+    @property
+    def unit(self) -> str:
+        """What one measured step is."""
+        return "step" if self.is_training or self.is_exchange else "token"
+
+    @property
+    def bytes_per_call(self) -> int:
+        """Full size of one call [bytes]: the hidden state's, or what the exchange was given."""
+        return self.call_bytes if self.is_exchange else self.activation_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row that experts exchange: a token's hidden state."""
+        return self.hidden_size * self.dtype.bytes_per_element
+
+    @property
+    def caveat(self) -> str:
+        """What a reader must know before its numbers; empty where a model really ran."""
+        return ALONE if self.is_exchange else ""
+
+    @property
+    def compared(self) -> tuple[str, str]:
+        """What verification compares, and with what."""
+        return (
+            ("the result of each call", "what it must be") if self.is_exchange else ("sharded", "unsharded")
+        )
+
+    @property
     def head_dim(self) -> int:
         return self.hidden_size // self.attention_heads
 
@@ -177,10 +247,11 @@ class Spec:
 
     def to_toml(self) -> str:
         """The same spec as a file that a person can edit."""
-        lines = [f"{name} = {_toml(value)}" for name, value in self.to_dict().items() if name not in _MODEL]
-        lines += ["", "[model]"]
-        lines += [f"{name} = {_toml(value)}" for name, value in self.to_dict().items() if name in _MODEL]
-        return "\n".join(lines) + "\n"
+        values = self.to_dict()
+        said = {name: f"{name} = {_toml(value)}" for name, value in values.items() if _is_read(name, values)}
+        lines = [line for name, line in said.items() if name not in _MODEL]
+        sizes = [line for name, line in said.items() if name in _MODEL]
+        return "\n".join([*lines, *(["", "[model]", *sizes] if sizes else [])]) + "\n"
 
 
 def experiment(name: str) -> Spec:
@@ -197,7 +268,12 @@ def experiment_names() -> list[str]:
     return sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
 
 
+ALONE = "No model computes here: the ranks only make the calls, on random numbers, and check what each call must give."
+
+_EXCHANGE = ("pattern", "call_bytes", "repeats", "skew")
 _MODEL = ("layers", "hidden_size", "attention_heads", "ffn_width", "vocab_size")
+
+_MODEL_ONLY = {*_MODEL, "phase", "batch", "tokens", "microbatches", "schedule", "qkv"}
 
 # Smallest and largest value of each whole number, and what it counts.
 _RANGES = {
@@ -210,10 +286,20 @@ _RANGES = {
     "batch": (1, 4_096, "sequences"),
     "tokens": (1, 16_384, "tokens"),
     "microbatches": (1, 256, "micro-batches"),
+    "call_bytes": (2, 2**30, "bytes"),
+    "repeats": (1, 4_096, "times a step"),
     "steps": (10, 10_000, "measured steps"),
     "warmup_steps": (1, 1_000, "warm-up steps"),
     "seed": (0, 2**31 - 1, ""),
 }
+
+
+def _is_read(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether the job in `values` looks at this field; a form sends the others all the same."""
+    if values["job"] != Job.EXCHANGE:
+        return name not in _EXCHANGE
+    routes = values.get("pattern") == Pattern.EXPERTS
+    return {"skew": routes, "hidden_size": routes}.get(name, name not in _MODEL_ONLY)
 
 
 class _Unreadable(ValueError):
@@ -282,13 +368,24 @@ def _choice(kind: type[StrEnum]) -> Any:
 
 
 def _seconds(name: str, value: Any) -> float:
-    try:
-        number = float("nan") if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
+    number = _plain_float(value)
     if not 1 <= number <= 3_600:
         raise _Unreadable(f"{name} is “{value}”, but it must be from 1 to 3,600 seconds.")
     return number
+
+
+def _exponent(name: str, value: Any) -> float:
+    number = _plain_float(value)
+    if not 0 <= number <= 8:
+        raise _Unreadable(f"{name} is “{value}”, but it must be from 0 (all alike) to 8 (nearly all to one).")
+    return number
+
+
+def _plain_float(value: Any) -> float:
+    try:
+        return float("nan") if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return float("nan")
 
 
 def _text(name: str, value: Any) -> str:
@@ -302,6 +399,8 @@ _READERS: dict[str, Any] = {
     "phase": _choice(Phase),
     "schedule": _choice(Schedule),
     "qkv": _choice(Qkv),
+    "pattern": _choice(Pattern),
+    "skew": _exponent,
     "dtype": _choice(Dtype),
     "device": _choice(Device),
     "time_limit_seconds": _seconds,

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from calculators.lab.calls import Op
 from calculators.lab.compare import TOLERATED_SHARE, Comparison, matrix
 from calculators.lab.measurements import Event, Log, Prediction, Progress, Quantity, StepSeconds, Verified
 from calculators.lab.plan import Plan
@@ -35,11 +34,12 @@ def plan_text(plan: Plan) -> str:
     where = _where(placement.device, placement.backend, placement.staged)
     part = "a slice of " if spec.job is Job.TENSOR else ""
     held = [f"  rank {rank}: {part}{_layers(held)}" for rank, held in enumerate(plan.layers_by_rank)]
+    group = "One group of all ranks:\n" + "\n".join(held) if held else ""
     calls = [
         [
             f"  {call.times:,} ×",
             str(call.op),
-            "all ranks" if call.op is Op.ALL_REDUCE else f"{call.source} → {call.destination}",
+            "all ranks" if call.is_collective else f"{call.source} → {call.destination}",
             f"{call.payload_bytes:,} B",
             call.what + (" (control)" if call.is_control else ""),
         ]
@@ -50,7 +50,8 @@ def plan_text(plan: Plan) -> str:
     pieces = [
         f"{title(spec)}: {plan.world_size} ranks on {where}",
         placement.note,
-        "One group of all ranks:\n" + "\n".join(held),
+        spec.caveat,
+        group,
         "Calls of one step:\n" + "\n".join(listed),
         f"Predicted over {spec.steps:,} steps:\n" + predictions_table(plan.predictions),
     ]
@@ -123,7 +124,7 @@ def run_text(
 ) -> str:
     """A run from its heading to its numbers."""
     heading = f"Run {run.id} · {title(run.spec)} · {_ended(run)}"
-    pieces = [heading, f"{_placed(run)}\n{run.placement_note}".strip()]
+    pieces = [heading, run.spec.caveat, f"{_placed(run)}\n{run.placement_note}".strip()]
     if run.error:
         by = f"Rank {run.error_rank}: " if run.error_rank is not None else ""
         pieces.append(f"✗ {by}{run.error}" + (f"\n\n{run.traceback.rstrip()}" if run.traceback else ""))
@@ -186,7 +187,7 @@ def runs_table(runs: Iterable["Run"]) -> str:
 
 def title(spec: Spec) -> str:
     """What a run is, in two words."""
-    return f"{spec.job} {spec.phase}"
+    return f"{spec.job} {spec.pattern if spec.is_exchange else spec.phase}"
 
 
 class Watcher(Protocol):
@@ -287,9 +288,10 @@ def _ended(run: "Run") -> str:
 
 
 def _verified(run: "Run", verifications: Sequence[Verified]) -> list[str]:
-    said = [f"{'✓' if v.holds else '✗'} rank {v.rank}: {v}" for v in verifications]
+    what, other = run.spec.compared
+    said = [f"{'✓' if v.holds else '✗'} rank {v.rank}: {v.sentence(what, other)}" for v in verifications]
     if not said and run.is_final:
-        said = ["– No rank has compared its result with the unsharded one."]
+        said = [f"– No rank has said whether {what} equals {other}."]
     return said
 
 

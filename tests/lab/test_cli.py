@@ -124,7 +124,7 @@ def test_a_failed_run_exits_with_1_and_shows_which_rank_and_where(lab, sessions,
 
     assert code == 1
     assert '✗ Rank 1: ValueError: no\n\nTraceback …\n  File "job.py"' in out
-    assert "– No rank has compared its result with the unsharded one." in out
+    assert "– No rank has said whether sharded equals unsharded." in out
     assert found(sessions, 1).spec == experiment("tensor-decode")
 
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.distributed
 
 
 def talk(rank: int, port: int, staged: bool, answers: Any) -> None:
-    """All-reduce, broadcast, send and receive on two ranks; what came out, and what was counted."""
+    """Every kind of call that jobs make, on two ranks; what came out, and what was counted."""
     import torch
     import torch.distributed as dist
 
@@ -35,6 +35,14 @@ def talk(rank: int, port: int, staged: bool, answers: Any) -> None:
     ]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
+    gathered, halves = torch.zeros(4), torch.arange(4.0) + 10 * rank
+    dist.all_gather_single(gathered, torch.full((2,), float(rank)))
+    half = torch.zeros(2)
+    dist.reduce_scatter_single(half, halves)
+    # Rank 0 keeps 1 of its 4 numbers, rank 1 gives 2 of its own away.
+    sent, taken = ([1, 3], [1, 2]) if rank == 0 else ([2, 2], [3, 2])
+    routed = torch.zeros(sum(taken))
+    dist.all_to_all_single(routed, halves, taken, sent)
     answers.put(
         {
             "rank": rank,
@@ -42,6 +50,9 @@ def talk(rank: int, port: int, staged: bool, answers: Any) -> None:
             "shared": shared.tolist(),
             "passed": passed.item(),
             "swapped": incoming.tolist(),
+            "gathered": gathered.tolist(),
+            "half": half.tolist(),
+            "routed": routed.tolist(),
             "calls": group.calls,
             "handed": group.handed_bytes,
             "staging": group.staging_seconds,
@@ -75,8 +86,12 @@ def test_results_are_right_and_calls_and_bytes_counted_at_their_sender(staged: b
         assert answer["summed"] == [3.0] * 4
         assert answer["shared"] == [1.0] * 2
         assert answer["passed"] == 7
+        assert answer["gathered"] == [0.0, 0.0, 1.0, 1.0]
     assert (first["swapped"], second["swapped"]) == ([1.0] * 3, [0.0] * 3)
-    # all-reduce 16 B, broadcast 8 B, swap 12 B; rank 0's send 8 B more
-    assert (first["calls"], first["handed"]) == (4, 44)
-    assert (second["calls"], second["handed"]) == (3, 36)
+    assert (first["half"], second["half"]) == ([10.0, 12.0], [14.0, 16.0])
+    assert (first["routed"], second["routed"]) == ([0.0, 10.0, 11.0], [1.0, 2.0, 3.0, 12.0, 13.0])
+    # all-reduce 16 B, broadcast 8 B, swap 12 B, all-gather 8 B, reduce-scatter and all-to-all 16 B each;
+    # rank 0's send 8 B more
+    assert (first["calls"], first["handed"]) == (7, 84)
+    assert (second["calls"], second["handed"]) == (6, 76)
     assert (first["staging"] > 0) is staged

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from calculators.lab.spec import Spec, SpecError, experiment, experiment_names
+from calculators.lab.spec import Job, Spec, SpecError, experiment, experiment_names
 
 
 def problems(**given: object) -> dict[str, str]:
@@ -21,10 +21,13 @@ def test_an_experiment_survives_being_written_down_and_read_again(name: str) -> 
     assert Spec.parse(spec.to_dict()) == spec
 
 
-def test_decode_experiments_move_the_lessons_eight_kibibytes_a_call() -> None:
-    calls = {name: experiment(name).activation_bytes for name in experiment_names()}
+def test_the_experiments_say_how_many_bytes_a_call_moves() -> None:
+    calls = {name: experiment(name).bytes_per_call for name in experiment_names()}
 
     assert calls == {
+        "gradients-exchange": 4_194_304,
+        "ring-exchange": 524_288,
+        "experts-exchange": 262_144,
         "tensor-decode": 8_192,
         "pipeline-decode": 8_192,
         "tensor-training": 262_144,
@@ -67,7 +70,7 @@ def test_an_unknown_key_does_not_hide_what_does_not_divide() -> None:
 
 
 def test_a_missing_job_says_which_there_are() -> None:
-    assert problems()["job"] == "job is missing. Say which family to run: “tensor” or “pipeline”."
+    assert problems()["job"] == ("job is missing. Say what to run, one of “tensor”, “pipeline”, “exchange”.")
 
 
 @pytest.mark.parametrize(
@@ -89,10 +92,105 @@ def test_an_absurd_value_gets_a_sentence(field: str, value: object, sentence: st
     assert problems(job="tensor", **{field: value}) == {field: sentence}
 
 
+def test_an_exchange_needs_no_model_and_is_written_down_without_one() -> None:
+    spec = Spec.parse({"job": "exchange", "pattern": "ring", "ranks": 4, "call_bytes": 1_024, "repeats": 2})
+
+    written = spec.to_toml()
+
+    assert [line.split(" = ")[0] for line in written.splitlines()] == [
+        *("job", "ranks", "pattern", "call_bytes", "repeats"),
+        *("dtype", "device", "steps", "warmup_steps", "seed", "time_limit_seconds", "note"),
+    ]
+    assert Spec.from_toml(written) == spec
+    assert (spec.bytes_per_call, spec.family, spec.unit) == (1_024, "cp", "step")
+
+
+def test_experts_alone_read_a_width_and_a_skew() -> None:
+    given = {"job": "exchange", "hidden_size": 64, "skew": "1.5"}
+
+    experts, ring = (Spec.parse({**given, "pattern": pattern}) for pattern in ("experts", "ring"))
+
+    assert (experts.hidden_size, experts.skew, experts.row_bytes) == (64, 1.5, 256)
+    assert "[model]\nhidden_size = 64\n" in experts.to_toml()
+    assert ring == Spec.parse({"job": "exchange", "pattern": "ring"})
+
+
+def test_a_form_may_send_what_another_job_reads() -> None:
+    everything = Spec(job=Job.TENSOR).to_dict() | {"layers": "7", "attention_heads": "3"}
+
+    as_exchange = Spec.parse(everything | {"job": "exchange", "repeats": "4"})
+
+    assert as_exchange == Spec(job=Job.EXCHANGE, repeats=4)
+    assert Spec.parse({"job": "tensor", "pattern": "ring", "call_bytes": 3}) == Spec(job=Job.TENSOR)
+
+
+def test_a_spec_written_before_there_were_exchanges_still_reads() -> None:
+    old = Spec(job=Job.PIPELINE).to_dict()
+    for name in ("pattern", "call_bytes", "repeats", "skew"):
+        del old[name]
+
+    assert Spec.parse(old) == Spec(job=Job.PIPELINE)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"pattern": "gradients", "call_bytes": 1_001},
+            "call_bytes is 1001, but a tensor of float32 holds whole elements of 4 bytes. Take 1000 or 1004, or "
+            "another dtype.",
+        ),
+        (
+            {"pattern": "ring", "call_bytes": 2},
+            "call_bytes is 2, but a tensor of float32 holds whole elements of 4 bytes. Take 4, or another dtype.",
+        ),
+        (
+            {"pattern": "zero-3", "call_bytes": 1_000, "ranks": 3},
+            "call_bytes is 1000, but each of 3 ranks takes an equal slice of whole float32 elements. Take 996 or "
+            "1008, or another number of ranks.",
+        ),
+        (
+            {"pattern": "experts", "call_bytes": 1_000, "hidden_size": 64, "dtype": "bfloat16"},
+            "call_bytes is 1000, but experts get whole rows of 64 bfloat16 elements, 128 bytes each. Take 896 or "
+            "1024, or another hidden_size.",
+        ),
+        (
+            {"call_bytes": 2**30, "ranks": 4},
+            "The tensors of one call would need about 32.0 GiB on all ranks together, and the lab stops at 8 GiB. "
+            "Take smaller calls and more repeats: bytes follow their product.",
+        ),
+        (
+            {"call_bytes": 2**31},
+            "call_bytes is 2,147,483,648, but this lab stops at 1,073,741,824 bytes.",
+        ),
+    ],
+)
+def test_calls_that_cannot_be_shared_out_name_the_nearest_that_can(
+    given: dict[str, object], sentence: str
+) -> None:
+    assert problems(job="exchange", **given) == {"call_bytes": sentence}
+
+
+@pytest.mark.parametrize("skew", ["nan", -1, 9, True, "much"])
+def test_a_skew_is_from_even_to_nearly_all(skew: object) -> None:
+    assert problems(job="exchange", pattern="experts", skew=skew) == {
+        "skew": f"skew is “{skew}”, but it must be from 0 (all alike) to 8 (nearly all to one)."
+    }
+
+
+def test_a_pattern_that_is_not_there_names_those_that_are() -> None:
+    assert problems(job="exchange", pattern="all-reduce")["pattern"] == (
+        "pattern is “all-reduce”, but it must be one of “gradients”, “zero-1”, “zero-2”, “zero-3”, “ring”, "
+        "“key-value-gather”, “ulysses”, “experts”."
+    )
+
+
 def test_unknown_keys_are_named_with_those_that_are_known() -> None:
     found = problems(job="tensor", rank=4, model={"width": 3})
 
-    assert found["rank"].startswith("The key “rank” is unknown. A spec may hold batch, device, dtype, job,")
+    assert found["rank"].startswith(
+        "The key “rank” is unknown. A spec may hold batch, call_bytes, device, dtype, job,"
+    )
     assert found["width"] == (
         "The key “width” in [model] is unknown. The sizes of a model are layers, hidden_size, attention_heads, "
         "ffn_width, vocab_size."
@@ -213,6 +311,6 @@ def test_an_unknown_experiment_names_those_there_are() -> None:
         experiment("../tensor-decode")
 
     assert str(caught.value) == (
-        "There is no experiment “../tensor-decode”. Those that ship are pipeline-decode, pipeline-training, "
-        "tensor-decode, tensor-training."
+        "There is no experiment “../tensor-decode”. Those that ship are experts-exchange, gradients-exchange, "
+        "pipeline-decode, pipeline-training, ring-exchange, tensor-decode, tensor-training."
     )

@@ -1,9 +1,10 @@
-"""The jobs that ranks run, one module a family."""
+"""The jobs that ranks run, one module each."""
 
 from typing import Any, Protocol
 
 import torch
 
+from calculators.lab.jobs.exchange import ExchangeJob
 from calculators.lab.jobs.pipeline import PipelineJob
 from calculators.lab.jobs.tensor import TensorJob
 from calculators.lab.measurements import Verified
@@ -11,10 +12,10 @@ from calculators.lab.spec import Job, Spec
 
 
 class RankJob(Protocol):
-    """What a rank does: prove that its split is right, then step."""
+    """What a rank does: prove that its results are right, then step."""
 
     def verify(self) -> Verified | None:
-        """How far the sharded result is from the unsharded one (None: this rank has none to compare).
+        """How far its result is from what it must be (None: this rank has none to compare).
 
         Leaves the job ready to step.
         """
@@ -25,8 +26,9 @@ class RankJob(Protocol):
 
 def build(spec: Spec, *, rank: int, group: Any, device: torch.device) -> RankJob:
     """This rank's part of the job that `spec` names, talking over `group`."""
-    kinds: dict[Job, type[TensorJob] | type[PipelineJob]] = {
+    kinds: dict[Job, type[TensorJob] | type[PipelineJob] | type[ExchangeJob]] = {
         Job.TENSOR: TensorJob,
         Job.PIPELINE: PipelineJob,
+        Job.EXCHANGE: ExchangeJob,
     }
     return kinds[spec.job](spec, rank=rank, group=group, device=device)
