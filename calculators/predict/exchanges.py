@@ -1,0 +1,187 @@
+"""What a forward pass exchanges between devices, along the way of one group of sequences through the model.
+
+Counted is what waits for one another: every all-reduce of a tensor-parallel group, every dispatch and combine of
+experts, every send from stage to stage. What each rank sends in a phase, family by family, is in `traffic`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
+
+from calculators.predict.arrays import Floats, counts, floats, positive
+from calculators.predict.collectives import (
+    ALL_REDUCE_ALGORITHMS,
+    all_reduce_bytes,
+    all_reduce_rounds,
+    all_to_all_bytes,
+)
+from calculators.predict.shapes import Layouts, ModelShape, activation_bytes
+
+TOKEN_ID_BYTES = 8  # torch.argmax gives an int64
+Q80_BYTES_PER_ELEMENT = 34 / 32
+"""distributed-llama's Q80 buffers: blocks of 32 numbers of one byte, and a 16-bit scale for each block."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Exchanges:
+    """What a pass over all layers exchanges, the exchanges that wait for one another counted together, as arrays.
+
+    tensor_calls, tensor_rounds, tensor_bytes        all-reduces, their latencies and bytes [bytes]
+    expert_calls, expert_rounds, expert_bytes        all-to-alls, dispatch and combine
+    pipeline_calls, pipeline_rounds, pipeline_bytes  sends from stage to stage
+    control_rounds, control_bytes                    the token ids on their way from the last stage to the first
+    """
+
+    tensor_calls: Floats
+    tensor_rounds: Floats
+    tensor_bytes: Floats
+    expert_calls: Floats
+    expert_rounds: Floats
+    expert_bytes: Floats
+    pipeline_calls: Floats
+    pipeline_rounds: Floats
+    pipeline_bytes: Floats
+    control_rounds: Floats
+    control_bytes: Floats
+
+    @property
+    def calls(self) -> Floats:
+        """Collectives and sends; the token ids' way back is not counted, as a textbook does not."""
+        return self.tensor_calls + self.expert_calls + self.pipeline_calls
+
+    @property
+    def rounds(self) -> Floats:
+        """Latencies that are waited for, the token ids' way back included."""
+        return self.tensor_rounds + self.expert_rounds + self.pipeline_rounds + self.control_rounds
+
+    @property
+    def sent_bytes(self) -> Floats:
+        """Bytes that cross one after another, the token ids included [bytes]."""
+        return self.tensor_bytes + self.expert_bytes + self.pipeline_bytes + self.control_bytes
+
+
+def exchanges(
+    shape: ModelShape,
+    layouts: Layouts,
+    *,
+    batch: ArrayLike = 1,
+    tokens: ArrayLike = 1,
+    algorithm: str = "best",
+    wire_bytes_per_element: ArrayLike | None = None,
+    tensors_per_boundary: ArrayLike = 1,
+) -> Exchanges:
+    """What `batch` sequences with `tokens` in flight each (decode: 1) exchange on their way through the model.
+
+    tensor    one all-reduce of b·s·h·e after attention and one after the feed-forward block of every layer, 2·L;
+              a sparse layer's second one among the ranks that share its experts (etp), none where each expert is whole
+    expert    two all-to-alls a sparse layer, of b·s/(tp·cp)·k·h·e: every rank sends its share of the tokens to k
+              experts, wherever they are with equal likelihood
+    pipeline  p−1 sends of b·s·h·e, and the token ids back to the first stage (8 bytes a sequence)
+
+    algorithm               of the all-reduce: "best" (one latency and the ring's bytes, less than which no all-reduce
+                            without a switch's help needs), "star" (distributed-llama: all to the root, and back), or
+                            one of collectives.ALL_REDUCE_ALGORITHMS, which takes the latency of every round
+    wire_bytes_per_element  where activations travel narrower than the model computes; None for the model's own
+    tensors_per_boundary    1 in the textbook; vLLM hands over two, the hidden states and the residual
+
+    Source: Narayanan 2021 §3.2 for the all-reduces; LLMKube issue 1423 and distributed-llama's pull request 64 for
+    figures. Raises ValueError where a size is below 1 or the algorithm is unknown.
+
+    >>> from calculators.predict.catalogue import MODELS
+    >>> both = exchanges(MODELS["lesson"].shape, Layouts(tp=[2, 1], pp=[1, 2]))
+    >>> both.calls.tolist(), both.sent_bytes.tolist(), both.rounds.tolist()
+    ([128.0, 1.0], [1048576.0, 8200.0], [128.0, 2.0])
+    """
+    given = counts(batch=batch, tokens=tokens, tensors_per_boundary=tensors_per_boundary, **sizes(layouts))
+    element = shape.bytes_per_element if wire_bytes_per_element is None else wire_bytes_per_element
+    width = positive(wire_bytes_per_element=element)["wire_bytes_per_element"]
+    b, s = given["batch"], given["tokens"]
+    tp, pp, cp, ep, etp = (given[axis] for axis in ("tp", "pp", "cp", "ep", "etp"))
+    message = activation_bytes(b, s, shape.hidden_size, width)
+
+    whole = (shape.layers + shape.dense_layers) * (tp > 1)
+    sliced = shape.sparse_layers * (etp > 1)
+    pairs = 2 * shape.sparse_layers * (ep > 1)
+    per_token = shape.experts.per_token if shape.experts else 0
+    boundaries = given["tensors_per_boundary"] * (pp - 1)
+    returns = floats(pp > 1)
+    return Exchanges(
+        tensor_calls=floats(whole + sliced),
+        tensor_rounds=whole * _rounds(tp, algorithm) + sliced * _rounds(etp, algorithm),
+        tensor_bytes=whole * _waited_bytes(message, tp, algorithm)
+        + sliced * _waited_bytes(message, etp, algorithm),
+        expert_calls=floats(pairs),
+        expert_rounds=floats(pairs),
+        expert_bytes=pairs * all_to_all_bytes(message * per_token / (tp * cp), ep),
+        pipeline_calls=boundaries,
+        pipeline_rounds=boundaries,
+        pipeline_bytes=boundaries * message,
+        control_rounds=returns,
+        control_bytes=returns * TOKEN_ID_BYTES * b,
+    )
+
+
+def sizes(layouts: Layouts) -> dict[str, ArrayLike]:
+    """The axes that a forward pass depends on, by name."""
+    return {axis: getattr(layouts, axis) for axis in ("dp", "tp", "pp", "cp", "ep", "etp")}
+
+
+def star_all_reduce_bytes(full_size: ArrayLike, ranks: ArrayLike) -> Floats:
+    """Bytes that the root sends, and receives as many, when all ranks add through it: (n−1)·S (distributed-llama).
+
+    >>> star_all_reduce_bytes(1_000, [1, 2, 4]).tolist()
+    [0.0, 1000.0, 3000.0]
+    """
+    return floats(full_size) * (counts(ranks=ranks)["ranks"] - 1)
+
+
+def expert_exchange_bytes(
+    *,
+    tokens: ArrayLike,
+    destinations: ArrayLike,
+    hidden_size: ArrayLike,
+    dispatch_bytes_per_element: ArrayLike = 1,
+    combine_bytes_per_element: ArrayLike = 2,
+) -> Floats:
+    """Bytes that one rank sends and gets back for one sparse layer when every token goes to `destinations` other ranks.
+
+    tokens·destinations·hidden·(dispatch + combine); 8-bit numbers there and 16-bit back by default (DeepSeek-V3's
+    hardware paper, arXiv 2505.09343 §2.3).
+
+    >>> expert_exchange_bytes(tokens=32, destinations=9, hidden_size=7_000).item()
+    6048000.0
+    """
+    given = counts(tokens=tokens, destinations=destinations, hidden_size=hidden_size)
+    widths = positive(
+        dispatch_bytes_per_element=dispatch_bytes_per_element,
+        combine_bytes_per_element=combine_bytes_per_element,
+    )
+    each = widths["dispatch_bytes_per_element"] + widths["combine_bytes_per_element"]
+    return given["tokens"] * given["destinations"] * given["hidden_size"] * each
+
+
+def _rounds(ranks: Floats, algorithm: str) -> Floats:
+    if algorithm == "best":
+        return floats(ranks > 1)
+    if algorithm == "star":
+        return floats(2.0 * (ranks > 1))
+    _known(algorithm)
+    return all_reduce_rounds(ranks, algorithm=algorithm)
+
+
+def _waited_bytes(size: Floats, ranks: Floats, algorithm: str) -> Floats:
+    if algorithm == "star":  # the root first receives them all, then sends as many
+        return 2 * star_all_reduce_bytes(size, ranks)
+    if algorithm != "best":
+        _known(algorithm)
+    return all_reduce_bytes(size, ranks, algorithm="ring" if algorithm == "best" else algorithm)
+
+
+def _known(algorithm: str) -> None:
+    if algorithm not in ALL_REDUCE_ALGORITHMS:
+        known = ", ".join(("best", "star", *ALL_REDUCE_ALGORITHMS))
+        raise ValueError(
+            f"algorithm is {algorithm!r}, which is not an all-reduce known here. Use one of: {known}."
+        )
