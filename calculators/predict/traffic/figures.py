@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, floats
 from calculators.predict.collectives import Backend, Kind, group_bytes, rounds, sent_bytes
@@ -132,35 +134,6 @@ def calls_of_one_kind(
     )
 
 
-def added_up(
-    family: str,
-    phase: Phase,
-    parts: Sequence[Calls],
-    *,
-    formulas: tuple[Formula, ...] = (),
-    shape: tuple[int, ...] | None = None,
-) -> Traffic:
-    """The sum of rows that one rank has a share in alike, every figure in one shape where `shape` names it."""
-    total = {
-        name: _sum([getattr(part, name) for part in parts])
-        for name in ("calls", "rounds", "handed_bytes", "wire_bytes", "group_wire_bytes")
-    }
-    largest = floats(0.0)
-    for part in parts:
-        largest = np.maximum(largest, part.bytes_per_call)
-    figures = {**total, "bytes_per_call": largest, "control_calls": floats(0.0), "control_bytes": floats(0.0)}
-    if shape is not None:
-        figures = {name: values + np.zeros(shape) for name, values in figures.items()}
-    return Traffic(phase=phase, family=family, parts=tuple(parts), formulas=formulas, **figures)
-
-
-def _sum(values: Sequence[Floats]) -> Floats:
-    total = floats(0.0)
-    for value in values:
-        total = total + value
-    return total
-
-
 # --- formulas ---------------------------------------------------------------------------------------------------------
 # TeX plain enough for MathML. A factor that is absent in a phase (s in decode, m outside training) is left out.
 
@@ -181,23 +154,27 @@ LEGEND = {
     "h": "hidden size",
     "e": "bytes per element",
     "V": "vocabulary",
-    r"\Psi": "parameters on the rank’s shard of the model",
+    r"\Psi": "parameters on a rank’s shard of the model",
+    "U": "parameters of the embedding that two stages hold",
     "g": "bytes per gradient",
     "w": "bytes per weight",
     "d": "replicas",
     "r": "groups of replicas",
+    "u": "pieces that each round of calls is cut into",
     "c": "ranks that share the sequence",
+    "q": "elements of one token’s queries",
+    "o": "elements of one token’s attention output",
+    "y": "elements of one token’s keys and values",
     "a": "attention heads",
-    "a_v": "key-value heads",
-    "q": "width of one head",
+    "f": "bytes per element of a gradient on its way",
     "T": "tokens on each rank",
     "x": "experts that each token visits",
     "n": "ranks that share the experts",
     "E": "experts in a layer",
-    "D": "ranks that a token’s experts are on, on average",
-    "C": "places for tokens in one expert",
-    "f": "bytes per element on the way to the experts",
-    "u": "bytes per element on the way back",
+    "D": "copies of a token that are sent",
+    "C": "places for one rank’s tokens in an expert",
+    "i": "bytes per element on the way to the experts",
+    "j": "bytes per element on the way back",
 }
 
 # What the busiest rank sends, as a multiple of the full size S: symbols and numbers, {n} being the group's size.
@@ -213,67 +190,142 @@ _SENT_TEX: dict[Kind, dict[str, tuple[str, bool]]] = {
     Kind.REDUCE_SCATTER: {"as-all-reduce": (r"2@\frac{{{n}-1}}{{{n}}}", True), "in-switch": ("1", False)},
     Kind.ALL_GATHER: {"in-switch": (r"\frac{{1}}{{{n}}}", True)},
     Kind.ALL_TO_ALL: {"ring": (r"\frac{{{n}-1}}{{2}}", True), "as-all-gather": ("({n}-1)", True)},
-    Kind.SEND: {"direct": ("1", False), "ring": ("1", False)},
+    Kind.SEND: {"direct": ("", False), "ring": ("", False)},
 }
 _SHARE_TEX = (r"\frac{{{n}-1}}{{{n}}}", True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Term:
-    """One row as a formula: so many times a tensor of such a size, sent by such an algorithm among n ranks.
+class Row:
+    """Calls of one kind as a product: so many times a tensor of such a size among n ranks.
 
-    letter  the symbol for n; a figure that stands in its place is not in the legend
+    letter     the symbol for n
+    pieces     how many calls each one is cut into: they are more, and move no more bytes
+    algorithm  instead of the backend's
     """
 
     kind: Kind
-    algorithm: str
+    what: str
     times: Factors
     tensor: Factors
     letter: str
     ranks: Floats
+    pieces: Factors = field(default_factory=dict)
+    algorithm: str | None = None
 
-    @property
+    def calls(self, backend: Backend) -> Calls:
+        """The same as figures, by the algorithms of `backend`."""
+        times = _value(self.times)
+        return calls_of_one_kind(
+            self.kind,
+            self.what,
+            calls=times * _value(self.pieces),
+            full_bytes=times * _value(self.tensor),
+            ranks=self.ranks,
+            backend=backend,
+            algorithm=self.algorithm,
+        )
+
     def counted(self) -> tuple[str, str]:
-        return product(self.times)
+        """How many calls, in symbols and numbers."""
+        symbols, numbers = product({**self.times, **self.pieces})
+        return symbols or "1", numbers or "1"
 
-    @property
-    def sent(self) -> tuple[str, str]:
-        pattern, varies = _SENT_TEX.get(self.kind, {}).get(self.algorithm, _SHARE_TEX)
+    def sent(self, algorithm: str) -> tuple[str, str]:
+        """The bytes that a rank sends, in symbols and numbers."""
+        pattern, _ = self._factor(algorithm)
         factor = (
             pattern.format(n=self.letter).replace("@", r"\,"),
             pattern.format(n=tex(self.ranks.item())).replace("@", r" \cdot "),
         )
-        shown = factor if varies or self.kind != Kind.SEND else ("", "")
-        rows = [product(self.times), shown, product(self.tensor)]
-        symbols, numbers = (r" \cdot ".join(row[side] for row in rows if row[side]) for side in (0, 1))
+        sides = [product(self.times), factor if pattern else ("", ""), product(self.tensor)]
+        symbols, numbers = (r" \cdot ".join(side[which] for side in sides if side[which]) for which in (0, 1))
         return symbols, numbers
 
-    @property
-    def symbols(self) -> dict[str, Factor]:
-        _, varies = _SENT_TEX.get(self.kind, {}).get(self.algorithm, _SHARE_TEX)
+    def letters(self, algorithm: str) -> dict[str, Factor]:
+        """All symbols of the formula for the bytes."""
+        _, varies = self._factor(algorithm)
         return {**self.times, **({self.letter: self.ranks} if varies else {}), **self.tensor}
 
+    def _factor(self, algorithm: str) -> tuple[str, bool]:
+        return _SENT_TEX.get(self.kind, {}).get(algorithm, _SHARE_TEX)
 
-def explained(
-    phase: Phase, terms: Sequence[Term], *, counts: str, calls: float, wire_bytes: float
+
+def summed(
+    family: str,
+    phase: Phase,
+    rows: Sequence[Row],
+    *,
+    given: Mapping[str, Floats],
+    backend: Backend,
+) -> Traffic:
+    """The sum of rows in which all ranks share alike, every figure in the shape of all that was given."""
+    shape = np.broadcast_shapes(*(values.shape for values in given.values()))
+    nothing = np.zeros(shape) + 0.0  # numbers give numbers, not arrays of one
+    parts = [row.calls(backend) for row in rows]
+    figures = {
+        name: sum((getattr(part, name) for part in parts), nothing)
+        for name in ("calls", "rounds", "handed_bytes", "wire_bytes", "group_wire_bytes")
+    }
+    largest = nothing
+    for part in parts:
+        largest = np.maximum(largest, part.bytes_per_call)
+    moving = [(row, part.algorithm) for row, part in zip(rows, parts, strict=True) if np.all(part.ranks > 1)]
+    formulas: tuple[Formula, ...] = ()
+    if not shape and moving:
+        formulas = _explained(phase, moving, figures["calls"].item(), figures["wire_bytes"].item())
+    return Traffic(
+        phase=phase,
+        family=family,
+        bytes_per_call=largest,
+        control_calls=nothing,
+        control_bytes=nothing,
+        parts=tuple(parts),
+        formulas=formulas,
+        **figures,
+    )
+
+
+def _explained(
+    phase: Phase, rows: Sequence[tuple[Row, str]], calls: float, wire_bytes: float
 ) -> tuple[Formula, ...]:
-    """How many calls, and the bytes that each rank sends, as sums over the terms."""
-    count_symbols, count_numbers = _plus([term.counted for term in terms])
-    sent_symbols, sent_numbers = _plus([term.sent for term in terms])
+    count_symbols, count_numbers = _plus([row.counted() for row, _ in rows])
+    sent_symbols, sent_numbers = _plus([row.sent(algorithm) for row, algorithm in rows])
+    kinds = {row.kind for row, _ in rows}
+    counted = f"{kinds.pop().capitalize()}s" if len(kinds) == 1 else "Collectives"
     return (
         Formula(
-            gives=f"{counts} per {phase.unit}",
+            gives=f"{counted} per {phase.unit}",
             symbols=count_symbols,
             numbers=f"{count_numbers} = {tex(calls)}",
-            legend=legend({name: value for term in terms for name, value in term.times.items()}),
+            legend=legend(
+                {name: value for row, _ in rows for name, value in (*row.times.items(), *row.pieces.items())}
+            ),
         ),
         Formula(
             gives=f"Bytes that each rank sends per {phase.unit}",
             symbols=sent_symbols,
             numbers=f"{sent_numbers} = {tex_bytes(wire_bytes)}",
-            legend=legend({name: value for term in terms for name, value in term.symbols.items()}),
+            legend=legend(
+                {name: value for row, algorithm in rows for name, value in row.letters(algorithm).items()}
+            ),
         ),
     )
+
+
+def number(value: ArrayLike) -> Factors:
+    """A factor that is its own symbol; 1 is left out."""
+    array = floats(value)
+    if array.ndim:
+        return {"number": array}
+    return {} if array == 1 else {tex(array.item()): array}
+
+
+def _value(factors: Factors) -> Floats:
+    total = floats(1.0)
+    for value in factors.values():
+        total = total * (value[0] / value[1] if isinstance(value, tuple) else value)
+    return total
 
 
 def _plus(sides: Sequence[tuple[str, str]]) -> tuple[str, str]:
@@ -285,24 +337,14 @@ def product(factors: Factors) -> tuple[str, str]:
     return r"\,".join(factors), r" \cdot ".join(_number(value) for value in factors.values())
 
 
-def legend(symbols: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+def legend(symbols: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """What each letter stands for; numbers explain themselves, and a fraction is made of its letters."""
     letters: dict[str, str] = {}
     for symbol in symbols:
-        for letter, meaning in LEGEND.items():
-            if letter == symbol or letter in _LETTERS_OF.get(symbol, ()):
-                letters[letter] = meaning
+        inside = symbol.replace(r"\frac", "").replace(r"\log", "")
+        for letter in re.findall(r"\\?[A-Za-z]+", inside):
+            letters |= {letter: LEGEND[letter]} if letter in LEGEND else {}
     return tuple(letters.items())
-
-
-_LETTERS_OF = {
-    r"\frac{s}{c}": ("s", "c"),
-    r"\frac{\Psi}{d}": (r"\Psi", "d"),
-    "(a+a_v)": ("a", "a_v"),
-    "(c-1)": ("c",),
-    r"(p\,v-1)": ("p", "v"),
-    "(f+u)": ("f", "u"),
-}
 
 
 def tex(value: float) -> str:

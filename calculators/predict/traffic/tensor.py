@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
 from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, counts, floats
 from calculators.predict.collectives import TEXTBOOK, Backend, Kind
-from calculators.predict.shapes import Phase, activation_bytes
+from calculators.predict.shapes import Phase
 from calculators.predict.traffic.figures import (
-    Calls,
     Factors,
-    Term,
+    Row,
     Traffic,
-    added_up,
-    calls_of_one_kind,
-    explained,
     in_flight,
+    number,
+    summed,
 )
 
 SEQUENCE_PARALLEL = ("off", "regather", "kept")
@@ -85,27 +80,49 @@ def tensor_parallel(
     check_sequence_parallel(sequence_parallel)
     training = phase == Phase.TRAINING
     passes = 2 if training and full_recompute else 1
-    blocks = given["blocks_per_layer"]
+    b, s, m = in_flight(given, phase)
+    length: Factors = {} if phase == Phase.DECODE else {"s": s}
+    activations: Factors = {"b": b, **length, "h": given["hidden_size"], "e": given["bytes_per_element"]}
+    micro: Factors = {"m": m} if training else {}
+
+    def row(
+        kind: Kind, what: str, times: Floats, *, each: Factors = micro, tensor: Factors = activations
+    ) -> Row:
+        return Row(
+            kind=kind,
+            what=what,
+            times={**number(times), **each},
+            tensor=tensor,
+            letter="t",
+            ranks=given["ranks"],
+            algorithm=algorithm if kind == Kind.ALL_REDUCE else None,
+        )
+
+    blocks, per_layer = given["blocks_per_layer"], {"L": given["layers"], **micro}
+    outputs = blocks * (passes + training)
+    gathers = blocks * (training and sequence_parallel == "regather") + outputs
     if sequence_parallel == "off":
-        extra_reductions = 2 if training and not fused_qkv else 0
-        per_layer = [
-            _Row(Kind.ALL_REDUCE, "outputs of the blocks", blocks * (passes + training) + extra_reductions)
-        ]
+        unfused = 2 if training and not fused_qkv else 0
+        rows = [row(Kind.ALL_REDUCE, "outputs of the blocks", outputs + unfused, each=per_layer)]
     else:
-        regathers = training and sequence_parallel == "regather"
-        per_layer = [
-            _Row(Kind.ALL_GATHER, "inputs of the blocks", blocks * (passes + training + regathers)),
-            _Row(Kind.REDUCE_SCATTER, "outputs of the blocks", blocks * (passes + training)),
+        rows = [
+            row(Kind.ALL_GATHER, "inputs of the blocks", gathers, each=per_layer),
+            row(Kind.REDUCE_SCATTER, "outputs of the blocks", outputs, each=per_layer),
         ]
-    once = [] if vocab_size is None else _vocabulary_rows(sequence_parallel, phase)
-    return _traffic(given, phase, per_layer, once, algorithm=algorithm, backend=backend)
-
-
-class _Row(NamedTuple):
-    kind: Kind
-    what: str
-    times: ArrayLike
-    tensor: str = "activations"
+    if vocab_size is not None:
+        ends, both = "embedding, and the gradient of the output's input", floats(1 + training)
+        if sequence_parallel == "off":
+            rows += [row(Kind.ALL_REDUCE, ends, both)]
+        else:
+            again = floats(training and sequence_parallel == "regather")
+            rows += [row(Kind.REDUCE_SCATTER, ends, both), row(Kind.ALL_GATHER, ends, both + again)]
+        if training:
+            losses: Factors = {"b": b, **length, **number(CROSS_ENTROPY_BYTES)}
+            rows += [row(Kind.ALL_REDUCE, "cross-entropy", floats(CROSS_ENTROPY_ALL_REDUCES), tensor=losses)]
+        else:
+            logits: Factors = {"b": b, "V": given["vocab_size"], "e": given["bytes_per_element"]}
+            rows += [row(Kind.ALL_GATHER, "logits of the next token", floats(1), tensor=logits)]
+    return summed("tensor", phase, rows, given=given, backend=backend)
 
 
 def check_sequence_parallel(name: str) -> None:
@@ -114,85 +131,3 @@ def check_sequence_parallel(name: str) -> None:
         raise ValueError(
             f"sequence_parallel is {name!r}, which is not known here. Use one of: {', '.join(SEQUENCE_PARALLEL)}."
         )
-
-
-def _vocabulary_rows(sequence_parallel: str, phase: Phase) -> list[_Row]:
-    """Calls of the embedding, the output matrix and the loss, for each micro-batch."""
-    training, whole = phase == Phase.TRAINING, sequence_parallel == "off"
-    if whole:
-        rows = [_Row(Kind.ALL_REDUCE, "embedding, and gradient of the output's input", 1 + training)]
-    else:
-        gathers = 1 + training + (training and sequence_parallel == "regather")
-        rows = [
-            _Row(Kind.REDUCE_SCATTER, "embedding, and gradient of the output's input", 1 + training),
-            _Row(Kind.ALL_GATHER, "output's input, and gradient of the embedding", gathers),
-        ]
-    if training:
-        return [*rows, _Row(Kind.ALL_REDUCE, "cross-entropy", CROSS_ENTROPY_ALL_REDUCES, "losses")]
-    return [*rows, _Row(Kind.ALL_GATHER, "logits of the next token", 1, "logits")]
-
-
-def _traffic(
-    given: dict[str, Floats],
-    phase: Phase,
-    per_layer: list[_Row],
-    once: list[_Row],
-    *,
-    algorithm: str | None,
-    backend: Backend,
-) -> Traffic:
-    b, s, m = in_flight(given, phase)
-    n, e = given["ranks"], given["bytes_per_element"]
-    sizes = {
-        "activations": activation_bytes(b, s, given["hidden_size"], e),
-        "losses": b * s * CROSS_ENTROPY_BYTES,
-        "logits": b * given["vocab_size"] * e,
-    }
-    parts: list[Calls] = []
-    for row, depth in [(row, given["layers"]) for row in per_layer] + [(row, floats(1)) for row in once]:
-        calls = floats(row.times) * depth * m
-        parts.append(
-            calls_of_one_kind(
-                row.kind,
-                row.what,
-                calls=calls,
-                full_bytes=calls * sizes[row.tensor],
-                ranks=n,
-                backend=backend,
-                algorithm=algorithm if row.kind == Kind.ALL_REDUCE else None,
-            )
-        )
-    shape = np.broadcast_shapes(*(values.shape for values in given.values()))
-    traffic = added_up("tensor", phase, parts, shape=shape)
-    if shape or n == 1:
-        return traffic
-    counted: Factors = {"m": given["micro_batches"]} if phase == Phase.TRAINING else {}
-    tensors: dict[str, Factors] = {
-        "activations": {"b": b, **_length(s, phase), "h": given["hidden_size"], "e": e},
-        "losses": {"b": b, **_length(s, phase), str(CROSS_ENTROPY_BYTES): floats(CROSS_ENTROPY_BYTES)},
-        "logits": {"b": b, "V": given["vocab_size"], "e": e},
-    }
-    terms = [
-        Term(
-            kind=row.kind,
-            algorithm=part.algorithm,
-            times={f"{floats(row.times).item():g}": floats(row.times), **depth, **counted},
-            tensor=tensors[row.tensor],
-            letter="t",
-            ranks=n,
-        )
-        for (row, depth), part in zip(
-            [(row, {"L": given["layers"]}) for row in per_layer] + [(row, {}) for row in once],
-            parts,
-            strict=True,
-        )
-    ]
-    counts_what = "All-reduces" if {part.kind for part in parts} == {Kind.ALL_REDUCE} else "Collectives"
-    formulas = explained(
-        phase, terms, counts=counts_what, calls=traffic.calls.item(), wire_bytes=traffic.wire_bytes.item()
-    )
-    return added_up("tensor", phase, parts, shape=shape, formulas=formulas)
-
-
-def _length(tokens: Floats, phase: Phase) -> Factors:
-    return {} if phase == Phase.DECODE else {"s": tokens}
