@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,24 @@ def model(key: str) -> Model:
     if key not in MODELS:
         raise ValueError(f"model is {key!r}, which is not in the catalogue. Use one of: {', '.join(MODELS)}.")
     return MODELS[key]
+
+
+def preset_of(shape: ModelShape) -> Model | None:
+    """The preset that has exactly these sizes, whatever they are called; None where there is none.
+
+    >>> from dataclasses import replace
+    >>> found = preset_of(replace(MODELS["phi-4"].shape, name="mine", source="my own"))
+    >>> found and found.key
+    'phi-4'
+    """
+    return next(
+        (
+            model
+            for model in MODELS.values()
+            if replace(shape, name=model.shape.name, source=model.shape.source) == model.shape
+        ),
+        None,
+    )
 
 
 def _model(key: str, entry: Mapping[str, Any]) -> Model:
