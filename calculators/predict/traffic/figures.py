@@ -228,7 +228,11 @@ class Row:
 
     def counted(self) -> tuple[str, str]:
         """How many calls, in symbols and numbers."""
-        symbols, numbers = product({**self.times, **self.pieces})
+        times, pieces = product(self.times), product(self.pieces)
+        symbols, numbers = (
+            joint.join(side for side in sides if side)
+            for joint, sides in zip((r"\,", r" \cdot "), zip(times, pieces, strict=True), strict=True)
+        )
         return symbols or "1", numbers or "1"
 
     def sent(self, algorithm: str) -> tuple[str, str]:
