@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from calculators.answers import Family
 from calculators.lab.devices import Placement
 from calculators.lab.measurements import Prediction, Quantity
 from calculators.lab.plan import Plan, make_plan
-from calculators.lab.spec import Job, Spec
-from calculators.runs import title_of, unit_of
+from calculators.lab.spec import Family, Spec
+from calculators.runs import remarks_on, size_of, title_of
 from calculators.units import counted
 
 
@@ -39,7 +38,7 @@ class Forecast:
 
     @property
     def family(self) -> Family:
-        return "tp" if self.spec.job is Job.TENSOR else "pp"
+        return self.spec.family
 
     @property
     def title(self) -> str:
@@ -47,11 +46,15 @@ class Forecast:
 
     @property
     def unit(self) -> str:
-        return unit_of(self.spec)
+        return self.spec.unit
 
     @property
-    def call_bytes(self) -> int:
-        return self.spec.activation_bytes
+    def size(self) -> str:
+        return size_of(self.spec)
+
+    @property
+    def remarks(self) -> list[str]:
+        return remarks_on(self.spec, backend=self.plan.placement.backend)
 
     @property
     def ranks(self) -> list[RankForecast]:

@@ -71,7 +71,7 @@ def traffic_figure(rows: Sequence[CurveRow], *, unit: str) -> Figure:
     return {"data": data, "layout": shape}
 
 
-def wire_figure(comparisons: Iterable[Comparison], *, family: Family, steps: int, unit: str) -> Figure:
+def wire_figure(comparisons: Iterable[Comparison], *, family: str, steps: int, unit: str) -> Figure:
     """For each rank a hollow bar of the predicted parts, one on another, beside the solid measured one."""
     rows = list(comparisons)
     ranks = [f"rank {c.rank}" for c in rows]

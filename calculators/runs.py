@@ -15,13 +15,13 @@ from django.db import transaction
 from django.http import HttpRequest
 from sqlalchemy.orm import Session
 
-from calculators.answers import Family
 from calculators.lab import store
+from calculators.lab.calls import Op, calls_of, routed_rows
 from calculators.lab.compare import TOLERATED_SHARE, Comparison, matrix
 from calculators.lab.measurements import Measurement, Progress, Quantity, StepSeconds, Verified
-from calculators.lab.spec import Job, Spec
+from calculators.lab.spec import Family, Pattern, Spec
 from calculators.lab.store import LogLine, Run, RunState, Worker
-from calculators.units import both_bytes, counted, exact_bytes
+from calculators.units import both_bytes, counted, exact_bytes, plain
 
 KEPT_NONCES = 50
 WORK_COMMAND = "python -m calculators.lab work"
@@ -72,7 +72,7 @@ class RunPage:
 
     @property
     def family(self) -> Family:
-        return "tp" if self.run.spec.job is Job.TENSOR else "pp"
+        return self.run.spec.family
 
     @property
     def title(self) -> str:
@@ -80,9 +80,17 @@ class RunPage:
         return f"{title_of(self.run.spec)}, on {counted(self.run.world_size, 'rank')}"
 
     @property
+    def size(self) -> str:
+        return size_of(self.run.spec)
+
+    @property
+    def remarks(self) -> list[str]:
+        return remarks_on(self.run.spec, backend=self.run.backend)
+
+    @property
     def unit(self) -> str:
         """What one measured step is."""
-        return unit_of(self.run.spec)
+        return self.run.spec.unit
 
     @property
     def is_live(self) -> bool:
@@ -98,9 +106,28 @@ class RunPage:
         return self.run.state is RunState.QUEUED and not self.workers
 
     @property
+    def verdict(self) -> str:
+        """What verification found, as a sentence's subject and verb; the page says how far off it was."""
+        if self.run.spec.is_exchange:
+            return (
+                "Each call gave what it must."
+                if self.run.verified
+                else "A call gave something else than it must,"
+            )
+        if self.run.verified:
+            return "The split model computes what the whole one does."
+        return "The split model does not compute what the whole one does,"
+
+    @property
     def worst_difference(self) -> Verified | None:
-        """The rank whose sharded result is furthest from the unsharded one."""
+        """The rank whose result is furthest from what it must be."""
         return max(self.verifications, key=lambda v: (not v.holds, v.worst), default=None)
+
+    @property
+    def worst_sentence(self) -> str:
+        """The same, said."""
+        worst = self.worst_difference
+        return f"Rank {worst.rank}: {worst.sentence(*self.run.spec.compared)}." if worst else ""
 
     @property
     def steps(self) -> int:
@@ -204,15 +231,61 @@ class RunPage:
         ]
 
 
+PATTERNS = {
+    Pattern.GRADIENTS: "gradients",
+    Pattern.ZERO_1: "ZeRO-1",
+    Pattern.ZERO_2: "ZeRO-2",
+    Pattern.ZERO_3: "ZeRO-3",
+    Pattern.RING: "ring",
+    Pattern.KEY_VALUE_GATHER: "gathered keys and values",
+    Pattern.ULYSSES: "Ulysses",
+    Pattern.EXPERTS: "dispatch and combine",
+}
+"""What an exchange's pattern is called in a heading."""
+_FAMILIES: dict[Family, str] = {
+    "dp": "data",
+    "tp": "tensor",
+    "pp": "pipeline",
+    "cp": "context",
+    "ep": "expert",
+}
+
+
 def title_of(spec: Spec) -> str:
-    """The family and the phase, as a heading has them."""
-    family = "Tensor" if spec.job is Job.TENSOR else "Pipeline"
-    return f"{family} parallelism, {spec.phase}"
+    """The family and the phase, or whose calls an exchange makes, as a heading has them."""
+    if spec.is_exchange:
+        return f"Calls of {_FAMILIES[spec.family]} parallelism, {PATTERNS[spec.pattern]}"
+    return f"{_FAMILIES[spec.family].capitalize()} parallelism, {spec.phase}"
 
 
-def unit_of(spec: Spec) -> str:
-    """What one measured step of `spec` is."""
-    return "step" if spec.is_training else "token"
+def remarks_on(spec: Spec, *, backend: str) -> list[str]:
+    """What its bytes show that a reader might take for a mistake, a sentence each."""
+    remarks = []
+    if spec.is_exchange and spec.pattern is Pattern.EXPERTS:
+        loads = [sum(column) for column in zip(*routed_rows(spec), strict=True)]
+        most, rows = max(loads), sum(loads)
+        remarks.append(
+            f"Each rank holds one expert, wanted with skew {plain(spec.skew)}. Rank {loads.index(most)}'s gets "
+            f"{plain(most)} of the {plain(rows)} rows of each dispatch, {plain(most * spec.ranks / rows)} times an "
+            "equal share, and sends as many back in the combine."
+        )
+    if backend == "gloo" and any(call.op is Op.REDUCE_SCATTER for call in calls_of(spec)):
+        remarks.append(
+            "gloo has no reduce-scatter of its own: PyTorch all-reduces the whole tensor, which sends twice the "
+            "formula's bytes. The second half is the backend's."
+        )
+    return remarks
+
+
+def size_of(spec: Spec) -> str:
+    """How large it is, in one line."""
+    call = f"{both_bytes(spec.bytes_per_call)} in a call"
+    if spec.is_exchange:
+        return f"{counted(spec.repeats, 'repeat')} of the calls a step; {call}"
+    of_tokens = f" of {counted(spec.tokens, 'token')}" if spec.is_training else ""
+    cut = f", cut into {spec.microbatches} micro-batches" if spec.microbatches > 1 else ""
+    layers, sequences = counted(spec.layers, "layer"), counted(spec.batch, "sequence")
+    return f"{layers}, {plain(spec.hidden_size)} wide, {sequences}{of_tokens}{cut}; {call}"
 
 
 def hash_of(text: str) -> str:

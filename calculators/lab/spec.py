@@ -209,6 +209,13 @@ class Spec:
         return ALONE if self.is_exchange else ""
 
     @property
+    def proven(self) -> str:
+        """What a verified run has shown."""
+        if self.is_exchange:
+            return "each call gave what it must"
+        return "the sharded result equals the unsharded one"
+
+    @property
     def compared(self) -> tuple[str, str]:
         """What verification compares, and with what."""
         return (

@@ -43,7 +43,10 @@ def test_an_experiment_is_asked_for_by_name(client, ledger):
 def test_an_unknown_experiment_is_named_with_those_there_are(client, ledger):
     response = client.get(PAGE, {"experiment": "nothing"})
 
-    assert "There is no experiment “nothing”. Those that ship are pipeline-decode" in words(response)
+    assert (
+        "There is no experiment “nothing”. Those that ship are experts-exchange, gradients-exchange"
+        in words(response)
+    )
 
 
 def test_a_run_can_be_asked_for_again(client, ledger):

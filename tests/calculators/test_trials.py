@@ -23,7 +23,7 @@ def calculation(**given):
     return Calculation(**(lesson | given))
 
 
-@pytest.mark.parametrize("job", list(Job))
+@pytest.mark.parametrize("job", [Job.TENSOR, Job.PIPELINE])
 def test_the_lessons_example_keeps_layers_ranks_and_bytes(job):
     found = trial(calculation(job=job))
 
@@ -96,7 +96,7 @@ def test_where_nothing_travels_nothing_can_be_measured(given):
 
 
 sizes = {
-    "job": st.sampled_from(list(Job)),
+    "job": st.sampled_from([Job.TENSOR, Job.PIPELINE]),
     "phase": st.sampled_from(list(Phase)),
     "hidden_size": st.integers(1, 1_000_000),
     "bytes_per_element": st.integers(1, 8),
