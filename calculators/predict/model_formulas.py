@@ -1,0 +1,179 @@
+"""The sizes of a model put into formulas: its parameters, part by part, and what it caches for each token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from calculators.predict.parameters import (
+    attention_parameters,
+    feed_forward_parameters,
+    parameter_parts,
+    sparse_layer_parameters,
+)
+from calculators.predict.shapes import Experts, ModelShape
+from calculators.predict.traffic import Formula
+from calculators.predict.traffic.figures import tex, tex_bytes
+
+_LEGEND = {
+    "h": "hidden size",
+    "L": "layers",
+    "L_d": "layers without experts",
+    "L_s": "layers with experts",
+    "a": "attention heads",
+    "k": "key-value heads",
+    "d": "width of a head",
+    "c": "width of the cached vector",
+    "r": "width of the rotary part",
+    "q": "width of the compressed query",
+    "u": "width of a head’s value",
+    "m": "matrices of a feed-forward block",
+    "f": "feed-forward width",
+    "w": "width of an expert",
+    "w_s": "width of the shared expert",
+    "E": "experts in a layer",
+    "V": "vocabulary",
+    "s": "learned positions",
+    "A": "attention of a layer",
+    "F": "feed-forward block",
+    "S": "experts, shared expert and router of a layer",
+    "e": "bytes per cached element",
+}
+
+Terms = list[tuple[str, str]]
+"""A sum: each term in letters, and with its numbers."""
+
+
+def parameter_formulas(shape: ModelShape) -> tuple[Formula, ...]:
+    """How the parameters of `shape` add up: attention, feed-forward block, experts, all.
+
+    >>> from calculators.predict.catalogue import MODELS
+    >>> [formula.gives for formula in parameter_formulas(MODELS["mixtral-8x7b"].shape)]
+    ['Attention of one layer', 'Experts of one layer', 'All parameters']
+    """
+    found = [_attention(shape)]
+    if shape.dense_layers:
+        m, h, f = _matrices(shape), shape.hidden_size, shape.ffn_width
+        found.append(
+            _formula(
+                "Feed-forward block of one layer",
+                [(r"m\,h\,f", _product(m, h, f))],
+                feed_forward_parameters(shape),
+                "mhf",
+            )
+        )
+    if shape.experts:
+        found.append(_experts(shape, shape.experts))
+    return (*found, _all(shape))
+
+
+def cache_formula(shape: ModelShape, *, bytes_per_element: int = 2) -> Formula:
+    """What one token adds to the KV cache while every layer keeps it [bytes].
+
+    >>> from calculators.predict.catalogue import MODELS
+    >>> cache_formula(MODELS["deepseek-v3"].shape).numbers
+    '61 \\\\cdot \\\\left( 512 + 64 \\\\right) \\\\cdot 2 = 70{,}272\\\\,\\\\text{B}'
+    """
+    layers, e = shape.layers, bytes_per_element
+    if latent := shape.latent:
+        width = latent.kv_rank + latent.rope_dim
+        symbols, letters = r"L \left( c + r \right) e", "Lcre"
+        numbers = rf"{layers} \cdot \left( {tex(latent.kv_rank)} + {tex(latent.rope_dim)} \right) \cdot {e}"
+    else:
+        width = 2 * shape.kv_heads * shape.head_dim
+        symbols, letters = r"2\,L\,k\,d\,e", "Lkde"
+        numbers = _product(2, layers, shape.kv_heads, shape.head_dim, e)
+    return Formula(
+        gives="Keys and values of one token",
+        symbols=symbols,
+        numbers=f"{numbers} = {tex_bytes(layers * width * e)}",
+        legend=_legend(letters),
+    )
+
+
+def _attention(shape: ModelShape) -> Formula:
+    h, a, d = shape.hidden_size, shape.attention_heads, shape.head_dim
+    if latent := shape.latent:
+        c, r, q, u = latent.kv_rank, latent.rope_dim, latent.query_rank, latent.value_dim
+        query = rf"{tex(a)} \left( {d} + {r} \right)"
+        terms = (
+            [(r"h\,q", _product(h, q)), (r"q\,a \left( d + r \right)", rf"{tex(q)} \cdot {query}")]
+            if q
+            else [(r"h\,a \left( d + r \right)", rf"{tex(h)} \cdot {query}")]
+        )
+        terms += [
+            (r"h \left( c + r \right)", rf"{tex(h)} \left( {c} + {r} \right)"),
+            (r"c\,a \left( d + u \right)", rf"{_product(c, a)} \left( {d} + {u} \right)"),
+            (r"a\,u\,h", _product(a, u, h)),
+        ]
+        letters = ["h", *(["q"] if q else []), "a", "d", "r", "c", "u"]
+    else:
+        terms = [
+            (r"2\,h\,d \left( a + k \right)", rf"{_product(2, h, d)} \left( {a} + {shape.kv_heads} \right)")
+        ]
+        letters = list("hdak")
+    return _formula("Attention of one layer", terms, attention_parameters(shape), letters)
+
+
+def _experts(shape: ModelShape, experts: Experts) -> Formula:
+    m, h = _matrices(shape), shape.hidden_size
+    terms = [
+        (r"E\,m\,h\,w", _product(experts.routed, m, h, experts.width)),
+        (r"E\,h", _product(experts.routed, h)),
+    ]
+    letters = ["E", "m", "h", "w"]
+    if experts.shared_width:
+        terms.append((r"m\,h\,w_s", _product(m, h, experts.shared_width)))
+        letters.append("w_s")
+    return _formula("Experts of one layer", terms, sparse_layer_parameters(shape), letters)
+
+
+def _all(shape: ModelShape) -> Formula:
+    h, v = shape.hidden_size, shape.vocab_size
+    embedding = (r"V\,h", _product(v, h))
+    if shape.positions:
+        embedding = (
+            r"\left( V + s \right) h",
+            rf"\left( {tex(v)} + {tex(shape.positions)} \right) {tex(h)}",
+        )
+    attention = tex(attention_parameters(shape))
+    terms = [
+        embedding,
+        (
+            r"L \left( A + 2\,h \right)",
+            rf"{shape.layers} \left( {attention} + {_product(2, h)} \right)",
+        ),
+    ]
+    if shape.dense_layers:
+        name = "L_d" if shape.experts else "L"
+        terms.append((rf"{name}\,F", _product(shape.dense_layers, feed_forward_parameters(shape))))
+    if shape.experts:
+        name = "L_s" if shape.dense_layers else "L"
+        terms.append((rf"{name}\,S", _product(shape.sparse_layers, sparse_layer_parameters(shape))))
+    terms.append(("h", tex(h)))
+    if not shape.tied_embeddings:
+        terms.append((r"V\,h", _product(v, h)))
+    letters = ["V", *(["s"] if shape.positions else []), "h", "L", "A"]
+    letters += ["L_d", "L_s"] if shape.experts and shape.dense_layers else []
+    letters += ["F"] * bool(shape.dense_layers) + ["S"] * bool(shape.experts)
+    return _formula("All parameters", terms, parameter_parts(shape).total, letters)
+
+
+def _formula(gives: str, terms: Terms, total: int, letters: Iterable[str]) -> Formula:
+    return Formula(
+        gives=gives,
+        symbols=" + ".join(symbols for symbols, _ in terms),
+        numbers=" + ".join(numbers for _, numbers in terms) + f" = {tex(total)}",
+        legend=_legend(letters),
+    )
+
+
+def _legend(letters: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((letter, _LEGEND[letter]) for letter in letters)
+
+
+def _product(*numbers: int) -> str:
+    return r" \cdot ".join(tex(number) for number in numbers)
+
+
+def _matrices(shape: ModelShape) -> int:
+    return 3 if shape.gated else 2
