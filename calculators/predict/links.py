@@ -46,6 +46,7 @@ class Reach(StrEnum):
 class Rung:
     """One rung: one-direction `bytes_per_second` and the range of its `latency_seconds` (least, most).
 
+    short                    its name on an axis, GbE for Gbit Ethernet
     duplex_bytes_per_second  both directions together; None for what both share (memory, radio) or nobody measured
     links                    how many links of one device make up the figure
     conflict                 what sources disagree about or a reader trips over, in one sentence
@@ -53,6 +54,7 @@ class Rung:
 
     key: str
     name: str
+    short: str
     reach: Reach
     bytes_per_second: float
     latency_seconds: tuple[float, float]
@@ -100,6 +102,7 @@ LADDER = (
     Rung(
         key="hbm3e-b200",
         name="HBM3e of a B200",
+        short="HBM3e, B200",
         reach=Reach.MEMORY,
         bytes_per_second=8.0e12,
         latency_seconds=_DRAM,
@@ -109,6 +112,7 @@ LADDER = (
     Rung(
         key="hbm3e-h200",
         name="HBM3e of an H200",
+        short="HBM3e, H200",
         reach=Reach.MEMORY,
         bytes_per_second=4.8e12,
         latency_seconds=_DRAM,
@@ -118,6 +122,7 @@ LADDER = (
     Rung(
         key="hbm3-h100",
         name="HBM3 of an H100",
+        short="HBM3, H100",
         reach=Reach.MEMORY,
         bytes_per_second=3.35e12,
         latency_seconds=_DRAM,
@@ -127,6 +132,7 @@ LADDER = (
     Rung(
         key="gddr7-5090",
         name="GDDR7 of an RTX 5090",
+        short="GDDR7, RTX 5090",
         reach=Reach.MEMORY,
         bytes_per_second=1.792e12,
         latency_seconds=_DRAM,
@@ -136,6 +142,7 @@ LADDER = (
     Rung(
         key="gddr6x-4090",
         name="GDDR6X of an RTX 4090",
+        short="GDDR6X, RTX 4090",
         reach=Reach.MEMORY,
         bytes_per_second=1.008e12,
         latency_seconds=_DRAM,
@@ -145,6 +152,7 @@ LADDER = (
     Rung(
         key="nvlink-5",
         name="NVLink 5 (B200)",
+        short="NVLink 5",
         reach=Reach.HOST,
         bytes_per_second=900e9,
         latency_seconds=_NVLINK,
@@ -157,6 +165,7 @@ LADDER = (
     Rung(
         key="lpddr5-m3-ultra",
         name="Memory of an Apple M3 Ultra",
+        short="M3 Ultra’s memory",
         reach=Reach.MEMORY,
         bytes_per_second=819e9,
         latency_seconds=_DRAM,
@@ -166,6 +175,7 @@ LADDER = (
     Rung(
         key="lpddr5x-m4-max",
         name="Memory of an Apple M4 Max",
+        short="M4 Max’s memory",
         reach=Reach.MEMORY,
         bytes_per_second=546e9,
         latency_seconds=_DRAM,
@@ -175,6 +185,7 @@ LADDER = (
     Rung(
         key="nvlink-4",
         name="NVLink 4 (H100, H200)",
+        short="NVLink 4",
         reach=Reach.HOST,
         bytes_per_second=450e9,
         latency_seconds=_NVLINK,
@@ -186,6 +197,7 @@ LADDER = (
     Rung(
         key="nvlink-3",
         name="NVLink 3 (A100)",
+        short="NVLink 3",
         reach=Reach.HOST,
         bytes_per_second=300e9,
         latency_seconds=_NVLINK,
@@ -197,6 +209,7 @@ LADDER = (
     Rung(
         key="lpddr5x-spark",
         name="LPDDR5x of a DGX Spark (and of an Apple M4 Pro)",
+        short="LPDDR5x, DGX Spark",
         reach=Reach.MEMORY,
         bytes_per_second=273e9,
         latency_seconds=_DRAM,
@@ -206,6 +219,7 @@ LADDER = (
     Rung(
         key="pcie-6",
         name="PCIe 6.0 x16",
+        short="PCIe 6",
         reach=Reach.HOST,
         bytes_per_second=121e9,
         latency_seconds=_PCIE,
@@ -216,6 +230,7 @@ LADDER = (
     Rung(
         key="infiniband-xdr",
         name="InfiniBand XDR, one port",
+        short="InfiniBand XDR",
         reach=Reach.CABLE,
         bytes_per_second=100e9,
         latency_seconds=_RDMA,
@@ -226,6 +241,7 @@ LADDER = (
     Rung(
         key="pcie-5",
         name="PCIe 5.0 x16",
+        short="PCIe 5",
         reach=Reach.HOST,
         bytes_per_second=63e9,
         latency_seconds=_PCIE,
@@ -236,6 +252,7 @@ LADDER = (
     Rung(
         key="infiniband-ndr",
         name="InfiniBand NDR, one port",
+        short="InfiniBand NDR",
         reach=Reach.CABLE,
         bytes_per_second=50e9,
         latency_seconds=_RDMA,
@@ -246,6 +263,7 @@ LADDER = (
     Rung(
         key="roce-400",
         name="400 Gbit Ethernet (RDMA)",
+        short="400 GbE, RDMA",
         reach=Reach.CABLE,
         bytes_per_second=50e9,
         latency_seconds=_RDMA,
@@ -256,6 +274,7 @@ LADDER = (
     Rung(
         key="ethernet-400",
         name="400 Gbit Ethernet (TCP)",
+        short="400 GbE, TCP",
         reach=Reach.NETWORK,
         bytes_per_second=50e9,
         latency_seconds=_KERNEL_TCP,
@@ -266,6 +285,7 @@ LADDER = (
     Rung(
         key="pcie-4",
         name="PCIe 4.0 x16",
+        short="PCIe 4",
         reach=Reach.HOST,
         bytes_per_second=31e9,
         latency_seconds=_PCIE,
@@ -276,6 +296,7 @@ LADDER = (
     Rung(
         key="infiniband-hdr",
         name="InfiniBand HDR, one port",
+        short="InfiniBand HDR",
         reach=Reach.CABLE,
         bytes_per_second=25e9,
         latency_seconds=_RDMA,
@@ -286,6 +307,7 @@ LADDER = (
     Rung(
         key="connectx-7-spark",
         name="Two DGX Sparks, one 200 GbE cable (RDMA)",
+        short="Sparks, RDMA",
         reach=Reach.CABLE,
         bytes_per_second=23.7e9,
         latency_seconds=_RDMA,
@@ -296,6 +318,7 @@ LADDER = (
     Rung(
         key="pcie-3",
         name="PCIe 3.0 x16",
+        short="PCIe 3",
         reach=Reach.HOST,
         bytes_per_second=15.75e9,
         latency_seconds=_PCIE,
@@ -306,6 +329,7 @@ LADDER = (
     Rung(
         key="roce-100",
         name="100 Gbit Ethernet (RDMA)",
+        short="100 GbE, RDMA",
         reach=Reach.CABLE,
         bytes_per_second=12.5e9,
         latency_seconds=_RDMA,
@@ -316,6 +340,7 @@ LADDER = (
     Rung(
         key="ethernet-100",
         name="100 Gbit Ethernet (TCP)",
+        short="100 GbE, TCP",
         reach=Reach.NETWORK,
         bytes_per_second=12.5e9,
         latency_seconds=_KERNEL_TCP,
@@ -326,6 +351,7 @@ LADDER = (
     Rung(
         key="thunderbolt-5-rdma",
         name="Thunderbolt 5 between hosts (RDMA)",
+        short="Thunderbolt 5, RDMA",
         reach=Reach.CABLE,
         bytes_per_second=8e9,
         latency_seconds=(3e-6, 5e-5),
@@ -337,6 +363,7 @@ LADDER = (
     Rung(
         key="thunderbolt-5",
         name="Thunderbolt 5 between hosts (IP)",
+        short="Thunderbolt 5, IP",
         reach=Reach.CABLE,
         bytes_per_second=8e9,
         latency_seconds=_BRIDGE,
@@ -347,6 +374,7 @@ LADDER = (
     Rung(
         key="thunderbolt-4",
         name="Thunderbolt 4 or USB4 between hosts (IP)",
+        short="Thunderbolt 4, IP",
         reach=Reach.CABLE,
         bytes_per_second=4e9,
         latency_seconds=_BRIDGE,
@@ -357,6 +385,7 @@ LADDER = (
     Rung(
         key="ethernet-25",
         name="25 Gbit Ethernet (TCP)",
+        short="25 GbE, TCP",
         reach=Reach.NETWORK,
         bytes_per_second=3.125e9,
         latency_seconds=_KERNEL_TCP,
@@ -367,6 +396,7 @@ LADDER = (
     Rung(
         key="connectx-7-spark-tcp",
         name="Two DGX Sparks, one 200 GbE cable (untuned TCP)",
+        short="Sparks, TCP",
         reach=Reach.CABLE,
         bytes_per_second=2.225e9,
         latency_seconds=_KERNEL_TCP,
@@ -377,6 +407,7 @@ LADDER = (
     Rung(
         key="ethernet-10",
         name="10 Gbit Ethernet (TCP)",
+        short="10 GbE, TCP",
         reach=Reach.NETWORK,
         bytes_per_second=1.25e9,
         latency_seconds=_KERNEL_TCP,
@@ -387,6 +418,7 @@ LADDER = (
     Rung(
         key="ethernet-5",
         name="5 Gbit Ethernet (TCP)",
+        short="5 GbE, TCP",
         reach=Reach.NETWORK,
         bytes_per_second=0.625e9,
         latency_seconds=_KERNEL_TCP,
@@ -397,6 +429,7 @@ LADDER = (
     Rung(
         key="ethernet-2.5",
         name="2.5 Gbit Ethernet (TCP)",
+        short="2.5 GbE, TCP",
         reach=Reach.NETWORK,
         bytes_per_second=0.3125e9,
         latency_seconds=_KERNEL_TCP,
@@ -407,6 +440,7 @@ LADDER = (
     Rung(
         key="wifi-7",
         name="Wi-Fi 7 in a home",
+        short="Wi-Fi 7",
         reach=Reach.AIR,
         bytes_per_second=0.2e9,
         latency_seconds=_RADIO,
@@ -416,6 +450,7 @@ LADDER = (
     Rung(
         key="ethernet-1",
         name="1 Gbit Ethernet (TCP)",
+        short="1 GbE, TCP",
         reach=Reach.NETWORK,
         bytes_per_second=0.125e9,
         latency_seconds=_KERNEL_TCP,
@@ -426,6 +461,7 @@ LADDER = (
     Rung(
         key="wifi-6",
         name="Wi-Fi 6 in a home",
+        short="Wi-Fi 6",
         reach=Reach.AIR,
         bytes_per_second=0.08e9,
         latency_seconds=_RADIO,

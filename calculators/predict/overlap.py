@@ -2,7 +2,8 @@
 
 Each gives the least bytes/s in one direction at which the bytes take no longer than the arithmetic beside them, at the
 device's peak. A device that reaches half of its peak needs half of the link. The Ultra-Scale Playbook (Hugging Face,
-appendix A3) gives these ratios in elements; here they are in bytes, and the parameters of the model cancel.
+appendix A3) gives these ratios in elements; here they are in bytes, and the parameters of the model cancel. When the
+ring of context parallelism hides is in `traffic.hiding_block_tokens`.
 """
 
 from __future__ import annotations
@@ -96,29 +97,3 @@ def pipeline_parallel_link(
         * speeds["flops_per_second"]
         / (2 * given["stage_parameters"])
     )
-
-
-def ring_block_tokens(
-    *,
-    flops_per_second: ArrayLike,
-    bytes_per_second: ArrayLike,
-    attention_heads: ArrayLike = 1,
-    kv_heads: ArrayLike = 1,
-    bytes_per_element: ArrayLike = 2,
-) -> Floats:
-    """Tokens that each rank of a ring must hold for the next keys and values to arrive in time: e/2·F/β·a_kv/a.
-
-    A block of x tokens is 2·x·d·a_kv·e bytes and meets x queries in 4·d·a·x² operations (Ring Attention,
-    arXiv 2310.01889 §3, for as many key-value heads as query heads).
-
-    >>> ring_block_tokens(flops_per_second=312e12, bytes_per_second=[300e9, 12.5e9]).tolist()
-    [1040.0, 24960.0]
-    """
-    heads = counts(attention_heads=attention_heads, kv_heads=kv_heads)
-    speeds = positive(
-        flops_per_second=flops_per_second,
-        bytes_per_second=bytes_per_second,
-        bytes_per_element=bytes_per_element,
-    )
-    ratio = speeds["flops_per_second"] / speeds["bytes_per_second"]
-    return floats(speeds["bytes_per_element"] / 2 * ratio * (heads["kv_heads"] / heads["attention_heads"]))

@@ -18,6 +18,11 @@ def test_every_rung_has_its_own_key_a_source_and_a_direction():
     assert all(step.source and step.direction for step in LADDER)
 
 
+def test_a_name_on_an_axis_is_its_own_and_fits_a_phone():
+    assert len({step.short for step in LADDER}) == len(LADDER)
+    assert max(len(step.short) for step in LADDER) <= 19
+
+
 def test_latencies_are_ranges_and_the_typical_one_lies_inside():
     for step in LADDER:
         least, most = step.latency_seconds

@@ -11,10 +11,10 @@ from calculators.predict.links import rung
 from calculators.predict.overlap import (
     data_parallel_link,
     pipeline_parallel_link,
-    ring_block_tokens,
     sharded_data_parallel_link,
     tensor_parallel_link,
 )
+from calculators.predict.traffic import hiding_block_tokens
 from tests.predict.sentences import exactly
 
 FLOPS = 312e12
@@ -23,8 +23,8 @@ FLOPS = 312e12
 # Oracle 16: an A100 over NVLink 3 and over 100 Gbit/s; exact by the formula.
 @pytest.mark.parametrize(("link", "tokens"), [("nvlink-3", 1_040), ("roce-100", 24_960)])
 def test_oracle_16_the_shortest_block_of_ring_attention_that_hides_its_transfer(link, tokens):
-    found = ring_block_tokens(
-        flops_per_second=device("a100-80").flops_per_second, bytes_per_second=rung(link).bytes_per_second
+    found = hiding_block_tokens(
+        flop_per_second=device("a100-80").flops_per_second, bytes_per_second=rung(link).bytes_per_second
     )
 
     assert found.item() == tokens
@@ -36,16 +36,16 @@ def test_a_block_of_that_length_takes_as_long_to_send_as_to_attend_to(x, heads, 
     operations, sent = 4 * width * heads * x**2, 2 * x * width * kv_heads * 2
     speed = sent / (operations / FLOPS)
 
-    block = ring_block_tokens(
-        flops_per_second=FLOPS, bytes_per_second=speed, attention_heads=heads, kv_heads=kv_heads
+    block = hiding_block_tokens(
+        flop_per_second=FLOPS, bytes_per_second=speed, attention_heads=heads, kv_heads=kv_heads
     )
 
     assert block.item() == pytest.approx(x)
 
 
 def test_fewer_key_value_heads_shorten_the_block():
-    eight_to_one = ring_block_tokens(
-        flops_per_second=FLOPS, bytes_per_second=300e9, attention_heads=64, kv_heads=8
+    eight_to_one = hiding_block_tokens(
+        flop_per_second=FLOPS, bytes_per_second=300e9, attention_heads=64, kv_heads=8
     )
 
     assert eight_to_one.item() == 130
