@@ -23,6 +23,7 @@ class Violation:
 
     nearest   values of `axis` that would keep it, the rest as it is
     or_else   values of other axes that would, each with that axis
+    reads     the sizes of the model that it is about
     """
 
     rule: str
@@ -32,6 +33,7 @@ class Violation:
     nearest: tuple[int, ...]
     or_else: tuple[tuple[str, tuple[int, ...]], ...] = ()
     kind: Kind = Kind.REFUSED
+    reads: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -129,6 +131,7 @@ def violations(case: Case) -> tuple[Violation, ...]:
                     nearest=() if note else _nearest(case, clause, axis),
                     or_else=() if note else tuple((other, sizes) for other, sizes in others if sizes),
                     kind=rule.kind,
+                    reads=clause.reads,
                 )
             )
     return tuple(found)
@@ -266,12 +269,12 @@ def _most(case: Case, axis: str) -> float:
     experts = shape.experts.routed if shape.experts else 1
     tokens = float(case["tokens"]) if case.knows("tokens") else 2 * given
     most = {
-        "tp": shape.attention_heads,
-        "pp": shape.layers,
-        "vpp": shape.layers,
-        "cp": max(tokens / 2, given),
+        "tp": min(shape.attention_heads, max(given, 4096)),
+        "pp": min(shape.layers, max(given, 4096)),
+        "vpp": min(shape.layers, max(given, 4096)),
+        "cp": max(min(tokens / 2, 65536), given),
         "ep": experts + (float(case["redundant_experts"]) if case.knows("redundant_experts") else 0),
-        "etp": shape.experts.width if shape.experts else 1,
+        "etp": min(shape.experts.width, 4096) if shape.experts else 1,
         "dp": max(2 * given, float(case.world), fewest),
         "micro_batch": float(case["batch"]) if case.knows("batch") else given,
         "devices": 2 * max(given, fewest),
