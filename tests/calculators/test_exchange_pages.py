@@ -1,6 +1,10 @@
 """The pages of a run that makes calls alone say so, in the colour and the words of its family."""
 
+import re
+from pathlib import Path
+
 import pytest
+from django.conf import settings
 from django.urls import reverse
 
 from calculators.exchange_trials import CalculatedCalls, exchange_trial
@@ -20,6 +24,12 @@ EXPERTS = {
     "skew": 1.2,
     "steps": 10,
 }
+
+MODELS_OWN = {
+    *("phase", "layers", "attention_heads", "ffn_width", "vocab_size"),
+    *("batch", "tokens", "microbatches", "schedule", "qkv"),
+}
+STYLES = Path(settings.BASE_DIR, "static", "lab.css").read_text()
 
 
 def page_of(run_id):
@@ -154,3 +164,23 @@ def test_the_experiments_run_what_their_notes_say():
         "ring-exchange": "Context parallelism",
         "experts-exchange": "Expert parallelism",
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "unread"),
+    [
+        ({"job": "tensor"}, {"pattern", "call_bytes", "repeats", "skew"}),
+        ({"job": "exchange", "pattern": "ring"}, MODELS_OWN | {"hidden_size", "skew"}),
+        ({"job": "exchange", "pattern": "experts"}, MODELS_OWN),
+    ],
+)
+def test_the_form_hides_just_what_the_job_does_not_read(given, unread):
+    first, *exchange = re.findall(
+        r"^\.spec:(.+?) :is\((.+?)\)(?:,| \{ display: none; \})$", STYLES, re.MULTILINE
+    )
+    rules = [first] if given["job"] != "exchange" else exchange[: 1 if given["pattern"] == "experts" else 2]
+    hidden = {name.removeprefix(".field-") for _, names in rules for name in names.split(", ")}
+
+    written = Spec.parse(given).to_toml()
+
+    assert hidden == unread == {name for name in Spec.parse(given).to_dict() if f"{name} = " not in written}
