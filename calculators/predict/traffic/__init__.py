@@ -4,33 +4,38 @@ Every function takes numbers or arrays that broadcast, and gives a `Traffic`. Wh
 an argument (`collectives.Backend`), the textbook's rings unless another is named.
 """
 
+from calculators.predict.traffic.composition import Composition, composed
 from calculators.predict.traffic.context import context_parallel, hiding_block_tokens, ulysses_crossover
 from calculators.predict.traffic.data import data_parallel
 from calculators.predict.traffic.expert import (
     capacity,
-    exchange_bytes,
     expected_ranks,
     expert_parallel,
     node_copies,
 )
 from calculators.predict.traffic.figures import Calls, Formula, Traffic
+from calculators.predict.traffic.pairs import TierBytes, pair_matrix, tier_bytes
 from calculators.predict.traffic.pipeline import TOKEN_ID_BYTES, pipeline_parallel
 from calculators.predict.traffic.tensor import tensor_parallel
 
 __all__ = [
     "TOKEN_ID_BYTES",
     "Calls",
+    "Composition",
     "Formula",
+    "TierBytes",
     "Traffic",
     "capacity",
+    "composed",
     "context_parallel",
     "data_parallel",
-    "exchange_bytes",
     "expected_ranks",
     "expert_parallel",
     "hiding_block_tokens",
     "node_copies",
+    "pair_matrix",
     "pipeline_parallel",
     "tensor_parallel",
+    "tier_bytes",
     "ulysses_crossover",
 ]

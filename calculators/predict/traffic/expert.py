@@ -185,33 +185,6 @@ def node_copies(*, experts_per_token: ArrayLike, nodes: ArrayLike, most_nodes: A
     return visited * (given["nodes"] - 1) / given["nodes"]
 
 
-def exchange_bytes(
-    *,
-    tokens: ArrayLike,
-    destinations: ArrayLike,
-    hidden_size: ArrayLike,
-    dispatch_bytes_per_element: ArrayLike = 1,
-    combine_bytes_per_element: ArrayLike = 2,
-) -> Floats:
-    """Bytes that a rank sends and gets back when each of its tokens visits so many other ranks [bytes].
-
-    The bound of DeepSeek's hardware paper (arXiv 2505.09343): every expert on a device of its own, and all of a token's
-    destinations elsewhere.
-
-    >>> exchange_bytes(tokens=32, destinations=9, hidden_size=7000).item()
-    6048000.0
-    """
-    given = {
-        **counts(tokens=tokens, destinations=destinations, hidden_size=hidden_size),
-        **positive(
-            dispatch_bytes_per_element=dispatch_bytes_per_element,
-            combine_bytes_per_element=combine_bytes_per_element,
-        ),
-    }
-    width = given["dispatch_bytes_per_element"] + given["combine_bytes_per_element"]
-    return floats(given["tokens"] * given["destinations"] * given["hidden_size"] * width)
-
-
 def _missed(experts: float, on_rank: float, per_token: float) -> float:
     """Chance that none of a token's k experts is among the E/n of a rank."""
     chosen = int(per_token)
