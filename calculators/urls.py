@@ -4,6 +4,7 @@ from django.urls import path
 
 from calculators import views
 from calculators.pages import CALCULATORS
+from calculators.pasted import read_model
 
 app_name = "calculators"
 urlpatterns = [
@@ -12,6 +13,7 @@ urlpatterns = [
         path(f"calculate/{page.name}", views.calculator, {"calculator": page}, name=page.name)
         for page in CALCULATORS
     ),
+    path("calculate/model/read", read_model, name="read-model"),
     path("calculate/traffic/inline", views.inline_traffic, name="inline-traffic"),
     path("calculate/split-map", views.split_map, name="split-map"),
     path("calculate/split-map/inline", views.inline_map, name="inline-map"),

@@ -125,8 +125,8 @@ class Calculator:
         return f"{self.address}?{query}" if query else self.address
 
 
-def show(request: HtmxHttpRequest, calculator: Calculator) -> HttpResponse:
-    """The page, or its result alone for htmx to swap; the address follows the state."""
+def show(request: HtmxHttpRequest, calculator: Calculator, **more: object) -> HttpResponse:
+    """The page, or its result alone for htmx to swap; the address follows the state. `more` joins the context."""
     form = calculator.form(request.GET)
     if isinstance(form.fields.get("model"), ModelField):
         offer_given_model(form)
@@ -144,6 +144,7 @@ def show(request: HtmxHttpRequest, calculator: Calculator) -> HttpResponse:
         "problem": problem,
         "query": query,
         "presets": [replace(preset, is_shown=preset.query == query) for preset in calculator.presets],
+        **more,
     }
     response = render_page(request, f"calculators/{calculator.name}.html", context, fragment="result")
     if form.is_valid():

@@ -3,7 +3,8 @@
 A new page adds its module here and a template of its name; its address and its card follow.
 """
 
+from calculators.pages.model import MODEL
 from calculators.pages.traffic import TRAFFIC
 from calculators.workbench import Calculator
 
-CALCULATORS: tuple[Calculator, ...] = (TRAFFIC,)
+CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, MODEL)

@@ -10,7 +10,7 @@ from calculators.predict.parameters import (
     parameter_parts,
     sparse_layer_parameters,
 )
-from calculators.predict.shapes import Experts, ModelShape
+from calculators.predict.shapes import Experts, LatentAttention, ModelShape
 from calculators.predict.traffic import Formula
 from calculators.predict.traffic.figures import tex, tex_bytes
 
@@ -33,6 +33,9 @@ _LEGEND = {
     "E": "experts in a layer",
     "V": "vocabulary",
     "s": "learned positions",
+    "Q": "queries of a layer",
+    "K": "keys and values of a layer",
+    "N": "all layers",
     "A": "attention of a layer",
     "F": "feed-forward block",
     "S": "experts, shared expert and router of a layer",
@@ -48,9 +51,9 @@ def parameter_formulas(shape: ModelShape) -> tuple[Formula, ...]:
 
     >>> from calculators.predict.catalogue import MODELS
     >>> [formula.gives for formula in parameter_formulas(MODELS["mixtral-8x7b"].shape)]
-    ['Attention of one layer', 'Experts of one layer', 'All parameters']
+    ['Attention of one layer', 'Experts of one layer', 'All layers', 'All parameters']
     """
-    found = [_attention(shape)]
+    found = [*_attention(shape)]
     if shape.dense_layers:
         m, h, f = _matrices(shape), shape.hidden_size, shape.ffn_width
         found.append(
@@ -63,7 +66,8 @@ def parameter_formulas(shape: ModelShape) -> tuple[Formula, ...]:
         )
     if shape.experts:
         found.append(_experts(shape, shape.experts))
-    return (*found, _all(shape))
+    layers, total = _layers(shape)
+    return (*found, layers, _all(shape, total))
 
 
 def cache_formula(shape: ModelShape, *, bytes_per_element: int = 2) -> Formula:
@@ -90,28 +94,37 @@ def cache_formula(shape: ModelShape, *, bytes_per_element: int = 2) -> Formula:
     )
 
 
-def _attention(shape: ModelShape) -> Formula:
+def _attention(shape: ModelShape) -> tuple[Formula, ...]:
     h, a, d = shape.hidden_size, shape.attention_heads, shape.head_dim
-    if latent := shape.latent:
-        c, r, q, u = latent.kv_rank, latent.rope_dim, latent.query_rank, latent.value_dim
-        query = rf"{tex(a)} \left( {d} + {r} \right)"
-        terms = (
-            [(r"h\,q", _product(h, q)), (r"q\,a \left( d + r \right)", rf"{tex(q)} \cdot {query}")]
-            if q
-            else [(r"h\,a \left( d + r \right)", rf"{tex(h)} \cdot {query}")]
-        )
-        terms += [
-            (r"h \left( c + r \right)", rf"{tex(h)} \left( {c} + {r} \right)"),
-            (r"c\,a \left( d + u \right)", rf"{_product(c, a)} \left( {d} + {u} \right)"),
-            (r"a\,u\,h", _product(a, u, h)),
-        ]
-        letters = ["h", *(["q"] if q else []), "a", "d", "r", "c", "u"]
+    if shape.latent:
+        return _latent_attention(shape, shape.latent)
+    terms = [(r"2\,h\,d \left( a + k \right)", rf"{_product(2, h, d)} \left( {a} + {shape.kv_heads} \right)")]
+    return (_formula("Attention of one layer", terms, attention_parameters(shape), "hdak"),)
+
+
+def _latent_attention(shape: ModelShape, latent: LatentAttention) -> tuple[Formula, ...]:
+    h, a, d = shape.hidden_size, shape.attention_heads, shape.head_dim
+    c, r, q, u = latent.kv_rank, latent.rope_dim, latent.query_rank, latent.value_dim
+    width = rf"{tex(a)} \left( {d} + {r} \right)"
+    if q:
+        query = [(r"h\,q", _product(h, q)), (r"q\,a \left( d + r \right)", rf"{tex(q)} \cdot {width}")]
     else:
-        terms = [
-            (r"2\,h\,d \left( a + k \right)", rf"{_product(2, h, d)} \left( {a} + {shape.kv_heads} \right)")
-        ]
-        letters = list("hdak")
-    return _formula("Attention of one layer", terms, attention_parameters(shape), letters)
+        query = [(r"h\,a \left( d + r \right)", rf"{tex(h)} \cdot {width}")]
+    keys = [
+        (r"h \left( c + r \right)", rf"{tex(h)} \left( {c} + {r} \right)"),
+        (r"c\,a \left( d + u \right)", rf"{_product(c, a)} \left( {d} + {u} \right)"),
+    ]
+    sizes = (
+        h * q + q * a * (d + r) if q else h * a * (d + r),
+        h * (c + r) + c * a * (d + u),
+        a * u * h,
+    )
+    whole = [("Q", tex(sizes[0])), ("K", tex(sizes[1])), (r"a\,u\,h", _product(a, u, h))]
+    return (
+        _formula("Queries of one layer", query, sizes[0], "hqadr" if q else "hadr"),
+        _formula("Keys and values of one layer", keys, sizes[1], "hcradu"),
+        _formula("Attention of one layer", whole, attention_parameters(shape), "QKauh"),
+    )
 
 
 def _experts(shape: ModelShape, experts: Experts) -> Formula:
@@ -127,34 +140,38 @@ def _experts(shape: ModelShape, experts: Experts) -> Formula:
     return _formula("Experts of one layer", terms, sparse_layer_parameters(shape), letters)
 
 
-def _all(shape: ModelShape) -> Formula:
-    h, v = shape.hidden_size, shape.vocab_size
-    embedding = (r"V\,h", _product(v, h))
-    if shape.positions:
-        embedding = (
-            r"\left( V + s \right) h",
-            rf"\left( {tex(v)} + {tex(shape.positions)} \right) {tex(h)}",
-        )
-    attention = tex(attention_parameters(shape))
+def _layers(shape: ModelShape) -> tuple[Formula, int]:
+    attention, norms = attention_parameters(shape), 2 * shape.hidden_size
     terms = [
-        embedding,
         (
             r"L \left( A + 2\,h \right)",
-            rf"{shape.layers} \left( {attention} + {_product(2, h)} \right)",
-        ),
+            rf"{shape.layers} \left( {tex(attention)} + {_product(2, shape.hidden_size)} \right)",
+        )
     ]
+    total = shape.layers * (attention + norms)
+    letters = ["L", "A", "h"]
     if shape.dense_layers:
-        name = "L_d" if shape.experts else "L"
-        terms.append((rf"{name}\,F", _product(shape.dense_layers, feed_forward_parameters(shape))))
+        name, block = "L_d" if shape.experts else "L", feed_forward_parameters(shape)
+        terms.append((rf"{name}\,F", _product(shape.dense_layers, block)))
+        total += shape.dense_layers * block
+        letters += [name, "F"]
     if shape.experts:
-        name = "L_s" if shape.dense_layers else "L"
-        terms.append((rf"{name}\,S", _product(shape.sparse_layers, sparse_layer_parameters(shape))))
-    terms.append(("h", tex(h)))
+        name, block = "L_s" if shape.dense_layers else "L", sparse_layer_parameters(shape)
+        terms.append((rf"{name}\,S", _product(shape.sparse_layers, block)))
+        total += shape.sparse_layers * block
+        letters += [name, "S"]
+    return _formula("All layers", terms, total, letters), total
+
+
+def _all(shape: ModelShape, layers: int) -> Formula:
+    h, v = shape.hidden_size, shape.vocab_size
+    embedding, letters = (r"V\,h", _product(v, h)), "VhN"
+    if shape.positions:
+        positions = rf"\left( {tex(v)} + {tex(shape.positions)} \right) {tex(h)}"
+        embedding, letters = (r"\left( V + s \right) h", positions), "VshN"
+    terms = [embedding, ("N", tex(layers)), ("h", tex(h))]
     if not shape.tied_embeddings:
         terms.append((r"V\,h", _product(v, h)))
-    letters = ["V", *(["s"] if shape.positions else []), "h", "L", "A"]
-    letters += ["L_d", "L_s"] if shape.experts and shape.dense_layers else []
-    letters += ["F"] * bool(shape.dense_layers) + ["S"] * bool(shape.experts)
     return _formula("All parameters", terms, parameter_parts(shape).total, letters)
 
 
@@ -168,7 +185,7 @@ def _formula(gives: str, terms: Terms, total: int, letters: Iterable[str]) -> Fo
 
 
 def _legend(letters: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((letter, _LEGEND[letter]) for letter in letters)
+    return tuple((letter, _LEGEND[letter]) for letter in dict.fromkeys(letters))
 
 
 def _product(*numbers: int) -> str:
