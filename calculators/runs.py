@@ -16,11 +16,12 @@ from django.http import HttpRequest
 from sqlalchemy.orm import Session
 
 from calculators.lab import store
-from calculators.lab.calls import Op, calls_of, routed_rows
+from calculators.lab.calls import calls_of, routed_rows
 from calculators.lab.compare import TOLERATED_SHARE, Comparison, matrix
 from calculators.lab.measurements import Measurement, Progress, Quantity, StepSeconds, Verified
 from calculators.lab.spec import Family, Pattern, Spec
 from calculators.lab.store import LogLine, Run, RunState, Worker
+from calculators.predict.collectives import Kind
 from calculators.units import both_bytes, counted, exact_bytes, plain
 
 KEPT_NONCES = 50
@@ -269,7 +270,7 @@ def remarks_on(spec: Spec, *, backend: str) -> list[str]:
             f"{plain(most)} of the {plain(rows)} rows of each dispatch, {plain(most * spec.ranks / rows)} times an "
             "equal share, and sends as many back in the combine."
         )
-    if backend == "gloo" and any(call.op is Op.REDUCE_SCATTER for call in calls_of(spec)):
+    if backend == "gloo" and any(call.op is Kind.REDUCE_SCATTER for call in calls_of(spec)):
         remarks.append(
             "gloo has no reduce-scatter of its own: PyTorch all-reduces the whole tensor, which sends twice the "
             "formula's bytes. The second half is the backend's."

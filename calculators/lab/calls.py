@@ -2,25 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
 from calculators.lab.spec import Job, Pattern, Qkv, Spec
+from calculators.predict.collectives import Kind
 from calculators.predict.traffic import TOKEN_ID_BYTES
 
 Counts = tuple[tuple[int, ...], ...]
 """A whole number for each sender (row) and receiver (column)."""
-
-
-class Op(StrEnum):
-    """The kinds of call that jobs make."""
-
-    ALL_REDUCE = "all-reduce"
-    REDUCE_SCATTER = "reduce-scatter"
-    ALL_GATHER = "all-gather"
-    ALL_TO_ALL = "all-to-all"
-    SEND = "send"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +22,7 @@ class Call:
     marks what the job needs besides its formula.
     """
 
-    op: Op
+    op: Kind
     payload_bytes: int
     times: int
     what: str
@@ -43,7 +33,7 @@ class Call:
 
     @property
     def is_collective(self) -> bool:
-        return self.op is not Op.SEND
+        return self.op is not Kind.SEND
 
     def is_made_by(self, rank: int) -> bool:
         """Whether `rank` hands this call a tensor: all do in a collective, the sender alone in a send."""
@@ -53,7 +43,9 @@ class Call:
         """Bytes that `rank`, which makes this call among `ranks`, hands over in one step: what it puts in."""
         if self.parts:
             return self.times * sum(self.parts[rank])
-        return self.times * (self.payload_bytes // ranks if self.op is Op.ALL_GATHER else self.payload_bytes)
+        return self.times * (
+            self.payload_bytes // ranks if self.op is Kind.ALL_GATHER else self.payload_bytes
+        )
 
 
 def calls_of(spec: Spec) -> tuple[Call, ...]:
@@ -76,7 +68,7 @@ def routed_rows(spec: Spec) -> Counts:
 
 def _tensor(spec: Spec) -> Iterator[Call]:
     yield Call(
-        op=Op.ALL_REDUCE,
+        op=Kind.ALL_REDUCE,
         payload_bytes=spec.activation_bytes,
         times=spec.layers * _all_reduces_per_layer(spec),
         what="hidden state, summed over all ranks after attention and after feed-forward",
@@ -97,7 +89,7 @@ def _pipeline(spec: Spec) -> Iterator[Call]:
             yield _crossing(spec, "gradient of the hidden state", stage + 1, stage)
     if not spec.is_training:
         yield Call(
-            op=Op.SEND,
+            op=Kind.SEND,
             payload_bytes=TOKEN_ID_BYTES * spec.batch,
             times=1,
             what=f"sampled token ids, stage {spec.ranks - 1} to 0",
@@ -110,7 +102,7 @@ def _pipeline(spec: Spec) -> Iterator[Call]:
 def _crossing(spec: Spec, what: str, source: int, destination: int) -> Call:
     """What crosses one boundary in one direction, once a micro-batch."""
     return Call(
-        op=Op.SEND,
+        op=Kind.SEND,
         payload_bytes=spec.activation_bytes,
         times=spec.microbatches,
         what=f"{what}, stage {source} to {destination}",
@@ -127,7 +119,7 @@ def _exchange(spec: Spec) -> Iterator[Call]:
     if spec.pattern is Pattern.RING:
         for rank in range(spec.ranks):
             yield Call(
-                op=Op.SEND,
+                op=Kind.SEND,
                 payload_bytes=spec.call_bytes,
                 times=spec.repeats * (spec.ranks - 1),
                 what=f"keys and values of one block, rank {rank} to {(rank + 1) % spec.ranks}",
@@ -148,7 +140,7 @@ def _routing(spec: Spec) -> Iterator[Call]:
         (back, "combine: rows back to their ranks"),
     ):
         yield Call(
-            op=Op.ALL_TO_ALL,
+            op=Kind.ALL_TO_ALL,
             payload_bytes=max(map(sum, parts)),
             times=spec.repeats,
             what=what,
@@ -157,18 +149,18 @@ def _routing(spec: Spec) -> Iterator[Call]:
 
 
 _SHARDED = (
-    (Op.REDUCE_SCATTER, 1, "gradients, a summed slice to each rank"),
-    (Op.ALL_GATHER, 1, "updated weights, from their slices"),
+    (Kind.REDUCE_SCATTER, 1, "gradients, a summed slice to each rank"),
+    (Kind.ALL_GATHER, 1, "updated weights, from their slices"),
 )
 # ZeRO paper (Rajbhandari 2020) §7: stages 1 and 2 move what plain data parallelism does, stage 3 half as much again.
-_COLLECTIVES: dict[Pattern, tuple[tuple[Op, int, str], ...]] = {
-    Pattern.GRADIENTS: ((Op.ALL_REDUCE, 1, "gradients, summed over all replicas"),),
+_COLLECTIVES: dict[Pattern, tuple[tuple[Kind, int, str], ...]] = {
+    Pattern.GRADIENTS: ((Kind.ALL_REDUCE, 1, "gradients, summed over all replicas"),),
     Pattern.ZERO_1: _SHARDED,
     Pattern.ZERO_2: _SHARDED,
     Pattern.ZERO_3: (
-        (Op.ALL_GATHER, 2, "weights from their slices, forward and again backward"),
-        (Op.REDUCE_SCATTER, 1, "gradients, a summed slice to each rank"),
+        (Kind.ALL_GATHER, 2, "weights from their slices, forward and again backward"),
+        (Kind.REDUCE_SCATTER, 1, "gradients, a summed slice to each rank"),
     ),
-    Pattern.KEY_VALUE_GATHER: ((Op.ALL_GATHER, 1, "keys and values of all ranks' tokens"),),
-    Pattern.ULYSSES: ((Op.ALL_TO_ALL, 4, "queries, keys, values and output, tokens for heads and back"),),
+    Pattern.KEY_VALUE_GATHER: ((Kind.ALL_GATHER, 1, "keys and values of all ranks' tokens"),),
+    Pattern.ULYSSES: ((Kind.ALL_TO_ALL, 4, "queries, keys, values and output, tokens for heads and back"),),
 }

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calculators.lab.calls import Call, Op
+from calculators.lab.calls import Call
 from calculators.lab.measurements import Prediction, Quantity
 from calculators.lab.spec import Spec
-from calculators.predict import collectives, gloo
+from calculators.predict import gloo
+from calculators.predict.collectives import TEXTBOOK, Kind, sent_bytes
 from calculators.predict.gloo import Matrix
 
 
@@ -83,7 +84,7 @@ def _of_one_call(spec: Spec, call: Call) -> _Parts:
         return _Parts(nothing, nothing, nothing, pairs.total)
     formula = pairs.payload  # a send, and an uneven all-to-all, move their parts and nothing else
     if call.is_collective and not call.parts:
-        sent = _TEXTBOOK[call.op](call.payload_bytes, spec.ranks)
+        sent = sent_bytes(call.op, call.payload_bytes, spec.ranks, algorithm=TEXTBOOK.algorithm_of(call.op))
         # The textbook's bytes lie where gloo's tensors do: all to one neighbour, or the same to every rank.
         where = pairs.payload > 0
         formula = np.where(where, sent / np.maximum(1, where.sum(axis=1, keepdims=True)), 0.0)
@@ -93,21 +94,15 @@ def _of_one_call(spec: Spec, call: Call) -> _Parts:
 def _on_gloo(spec: Spec, call: Call) -> gloo.PairBytes:
     size, n, element = call.payload_bytes, spec.ranks, spec.dtype.bytes_per_element
     match call.op:
-        case Op.ALL_REDUCE:
+        case Kind.ALL_REDUCE:
             return gloo.all_reduce(size, n, bytes_per_element=element)
-        case Op.REDUCE_SCATTER:
+        case Kind.REDUCE_SCATTER:
             return gloo.reduce_scatter(size, n, bytes_per_element=element)
-        case Op.ALL_GATHER:
+        case Kind.ALL_GATHER:
             return gloo.all_gather(size // n, n)
-        case Op.ALL_TO_ALL:
+        case Kind.ALL_TO_ALL:
             return gloo.all_to_all_v(call.parts) if call.parts else gloo.all_to_all(size, n)
-        case Op.SEND:
+        case Kind.SEND:
             return gloo.send(size, n, source=call.source, destination=call.destination)
-
-
-_TEXTBOOK = {
-    Op.ALL_REDUCE: collectives.all_reduce_bytes,
-    Op.REDUCE_SCATTER: collectives.reduce_scatter_bytes,
-    Op.ALL_GATHER: collectives.all_gather_bytes,
-    Op.ALL_TO_ALL: collectives.all_to_all_bytes,
-}
+        case _:
+            raise ValueError(f"No job makes a {call.op}, so how gloo moves one is not said here.")
