@@ -136,7 +136,8 @@ class AddressForm(forms.Form):
         query = QueryDict(mutable=True)
         for name, value in values.items():
             field = self.fields.get(name)
-            said = field.said(value) if isinstance(field, ModelField) else str(value)
+            number = f"{value:.12g}" if isinstance(value, float) else str(value)  # 10, not 10.0
+            said = field.said(value) if isinstance(field, ModelField) else number
             if value is not None and said != self.DEFAULTS.get(name, ""):
                 query[name] = said
         return query.urlencode()

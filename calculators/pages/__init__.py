@@ -4,7 +4,8 @@ A new page adds its module here and a template of its name; its address and its 
 """
 
 from calculators.pages.model import MODEL
+from calculators.pages.pipeline import PIPELINE
 from calculators.pages.traffic import TRAFFIC
 from calculators.workbench import Calculator
 
-CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, MODEL)
+CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, PIPELINE, MODEL)

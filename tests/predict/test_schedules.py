@@ -634,6 +634,13 @@ def test_sizes_that_fit_have_no_problem():
             "send is soon, but it must be a time [s], 0 or more and at most 1e+18.",
         ),
         (
+            lambda: timetable(
+                "gpipe", stages=2, micro_batches=8, forward=0, backward_input=[0, 0], backward_weight=0
+            ),
+            "forward, backward_input and backward_weight are all 0, so there is no work to play. "
+            "Give one of them a time.",
+        ),
+        (
             lambda: timetable("gpipe", stages=2, micro_batches=8, overlapped=2.0),
             "overlapped is 2.0, but only DualPipe runs two operations side by side. Leave it out.",
         ),

@@ -1,6 +1,9 @@
 """Who works when while micro-batches pass through a pipeline once: the picture of the bubble, as a table."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from calculators.predict.schedules import Operation, Work, timetable
 
 MAX_STAGES = 16
 MAX_MICRO_BATCHES = 24  # more columns than a page can show
@@ -38,9 +41,16 @@ def forward_schedule(stages: int, micro_batches: int) -> Schedule:
     ):
         if not 1 <= value <= most:
             raise ValueError(f"{name} is {value}, but the picture shows 1 to {most}.")
-    slots = range(stages + micro_batches - 1)
-    rows = tuple(
-        tuple(slot - stage + 1 if 0 <= slot - stage < micro_batches else None for slot in slots)
-        for stage in range(stages)
-    )
+    played = timetable("gpipe", stages=stages, micro_batches=micro_batches, **_FORWARD_ONLY)
+    slots = round(played.makespan)
+    rows = tuple(tuple(_in_slots(row, slots)) for row in played.rows)
     return Schedule(stages=stages, micro_batches=micro_batches, rows=rows)
+
+
+_FORWARD_ONLY = {"forward": 1.0, "backward_input": 0.0, "backward_weight": 0.0}
+
+
+def _in_slots(row: Sequence[Operation], slots: int) -> Iterator[int | None]:
+    """What one stage does in each slot."""
+    at = {round(done.start): done.micro_batch + 1 for done in row if done.work is Work.FORWARD}
+    return (at.get(slot) for slot in range(slots))

@@ -7,6 +7,7 @@ messages may take some.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -74,7 +75,9 @@ class Timetable:
     @cached_property
     def busy(self) -> Floats:
         """How long each stage works [s]."""
-        return np.array([_covered(row) for row in self.rows])
+        if self.schedule in (Schedule.DUALPIPE, Schedule.DUALPIPE_V):  # two at once count once
+            return np.array([sum(slot[0].end - slot[0].start for slot in _slots(row)) for row in self.rows])
+        return np.array([sum([end - start for *_, start, end in row]) for row in self.rows])
 
     @cached_property
     def spans(self) -> Floats:
@@ -179,6 +182,11 @@ def timetable(
             ("backward_weight", backward_weight),
         )
     )
+    if not any(map(any, times)):
+        raise ValueError(
+            "forward, backward_input and backward_weight are all 0, so there is no work to play. "
+            "Give one of them a time."
+        )
     _check_time("send", send)
     if overlapped is not None:
         _check_time("overlapped", overlapped)
@@ -187,7 +195,7 @@ def timetable(
     )
 
 
-@lru_cache(maxsize=64)  # a slider comes back to the same few
+@lru_cache(maxsize=8)  # a slider comes back to the same few
 def _play(
     schedule: Schedule,
     stages: int,
@@ -215,7 +223,7 @@ def _run(
     send: float,
     pair: float | None,
 ) -> tuple[tuple[Operation, ...], ...]:
-    """Lets every stage go on as far as it can, again and again, until all are done."""
+    """Lets each stage go on as far as it can, and then those beside it, until nobody can."""
     routes, all_orders = plan
     # When a pass is done at a position: [route][position][micro-batch], None before it is.
     forwards: list[list[list[float | None]]] = [[[None] * micro_batches for _ in route] for route in routes]
@@ -223,54 +231,70 @@ def _run(
     chunk_of = [_chunks(routes, route) for route in range(len(routes))]
     rows: list[list[Operation]] = [[] for _ in all_orders]
     next_slot, free = [0] * len(all_orders), [0.0] * len(all_orders)
-    make = Operation._make
-    moved = True
-    while moved:
-        moved = False
-        for stage, order in enumerate(all_orders):
-            at, now, lasts, row = next_slot[stage], free[stage], durations[stage], rows[stage]
-            first = at
-            while at < len(order):
-                start: float = now
-                lasting = 0.0
-                for work, r, position, k in order[at]:
-                    route = routes[r]
-                    lasting += lasts[work]
-                    if work == orders.FORWARD:
-                        if position == 0:
-                            continue
-                        needs = forwards[r][position - 1][k]
-                        away = route[position - 1] != stage
-                    elif work != orders.BACKWARD_WEIGHT and position + 1 < len(route):
-                        needs = backwards[r][position + 1][k]
-                        away = route[position + 1] != stage
-                    else:
-                        continue  # its own forward or input gradient, which comes earlier in its stage's order
-                    if needs is None:
-                        break
-                    if away:
-                        needs += send
-                    if needs > start:
-                        start = needs
+    make, works, forward, weight = Operation._make, _WORKS, orders.FORWARD, orders.BACKWARD_WEIGHT
+    beside = _beside(routes, len(all_orders))
+    todo, is_due = deque(range(len(all_orders))), [True] * len(all_orders)
+    while todo:
+        stage = todo.popleft()
+        is_due[stage] = False
+        order = all_orders[stage]
+        at, now, lasts, row = next_slot[stage], free[stage], durations[stage], rows[stage]
+        first, end = at, len(order)
+        while at < end:
+            slot = order[at]
+            start: float = now
+            lasting = 0.0
+            for work, r, position, k in slot:
+                route = routes[r]
+                lasting += lasts[work]
+                if work == forward:
+                    if position == 0:
+                        continue
+                    needs = forwards[r][position - 1][k]
+                    away = route[position - 1] != stage
+                elif work != weight and position + 1 < len(route):
+                    needs = backwards[r][position + 1][k]
+                    away = route[position + 1] != stage
                 else:
-                    slot = order[at]
-                    now = start + (pair if pair is not None and len(slot) == 2 else lasting)
-                    for work, r, position, k in slot:
-                        if work == orders.FORWARD:
-                            forwards[r][position][k] = now
-                        elif work != orders.BACKWARD_WEIGHT:
-                            backwards[r][position][k] = now
-                        row.append(make((stage, _WORKS[work], chunk_of[r][position], k, start, now)))
-                    at += 1
-                    continue
-                break
-            if at > first:
-                moved, next_slot[stage], free[stage] = True, at, now
+                    continue  # its own forward or input gradient, which comes earlier in its stage's order
+                if needs is None:
+                    break
+                if away:
+                    needs += send
+                if needs > start:
+                    start = needs
+            else:
+                now = start + (pair if pair is not None and len(slot) == 2 else lasting)
+                for work, r, position, k in slot:
+                    if work == forward:
+                        forwards[r][position][k] = now
+                    elif work != weight:
+                        backwards[r][position][k] = now
+                    row.append(make((stage, works[work], chunk_of[r][position], k, start, now)))
+                at += 1
+                continue
+            break
+        if at > first:
+            next_slot[stage], free[stage] = at, now
+            for other in beside[stage]:
+                if not is_due[other]:
+                    is_due[other] = True
+                    todo.append(other)
     if any(at < len(order) for at, order in zip(next_slot, all_orders, strict=True)):
         raise AssertionError("the orders wait for each other")  # ours, never a reader's
     if len(routes) == 2:  # those of the second route are the second half of the batch
         rows = [[_renumbered(operation, micro_batches // 2) for operation in row] for row in rows]
     return tuple(tuple(row) for row in rows)
+
+
+def _beside(routes: Sequence[Sequence[int]], stages: int) -> list[list[int]]:
+    """The stages that wait for what each stage sends."""
+    found: list[set[int]] = [set() for _ in range(stages)]
+    for route in routes:
+        for here, there in pairwise(route):
+            found[here].add(there)
+            found[there].add(here)
+    return [sorted(others) for others in found]
 
 
 def _renumbered(operation: Operation, half: int) -> Operation:
@@ -290,17 +314,15 @@ def _chunks(routes: Sequence[Sequence[int]], route: int) -> list[int]:
     return numbers
 
 
-def _covered(row: Sequence[Operation]) -> float:
-    return sum(slot[0].end - slot[0].start for slot in _slots(row))
-
-
 def _most_held(row: Sequence[Operation]) -> int:
     held = most = 0
     for operation in row:  # of two side by side the forward comes first here: both activations are held
-        if operation.work == Work.FORWARD:
+        work = operation.work
+        if work is Work.FORWARD:
             held += 1
-            most = max(most, held)
-        elif operation.work != Work.BACKWARD_INPUT:
+            if held > most:
+                most = held
+        elif work is not Work.BACKWARD_INPUT:
             held -= 1
     return most
 
