@@ -374,7 +374,10 @@ def _missed(chances: Floats, k: int, kept_part: Floats, ranks: int) -> Floats:
     odds = np.zeros(experts)
     odds[~certain] = _odds(chances[~certain], left)
     with_lost = np.vstack([odds * lost, odds])  # the last row counts all choices
-    sums = _symmetric_sums(with_lost, left)[-1]
+    sums = np.zeros((ranks + 1, left + 1))
+    sums[:, 0] = 1.0
+    for expert in np.flatnonzero(~certain):
+        sums[:, 1:] += with_lost[:, expert, None] * sums[:, :-1]
     return floats(missed * sums[:-1, -1] / sums[-1, -1])
 
 
@@ -387,11 +390,11 @@ def _odds(chances: Floats, k: int) -> Floats:
     odds = chances / (1 - chances)
     for _ in range(50):
         odds = odds / odds.max()
-        before = _symmetric_sums(odds[None], k)[:, 0]
-        after = _symmetric_sums(odds[None, ::-1], k)[::-1, 0]
+        both_ways = _symmetric_sums(np.vstack([odds, odds[::-1]]), k)
+        before, after = both_ways[:, 0], both_ways[::-1, 1]
         others = np.sum(before[:-1, :k] * after[1:, k - 1 :: -1], axis=1)
         have = odds * others / before[-1, k]
-        if np.allclose(have, chances, rtol=1e-4, atol=1e-7):
+        if np.allclose(have, chances, rtol=1e-3):
             break
         odds = chances * before[-1, k] / others
     return odds
