@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from calculators.fields import AddressForm, Decimal, ModelField, model_key
 from calculators.figures import axis, figure, predicted_bar
 from calculators.lab.spec import Job
-from calculators.predict.catalogue import MODELS, Model, preset_of
+from calculators.predict.catalogue import Model, preset_of
 from calculators.predict.model_formulas import cache_formula, parameter_formulas
 from calculators.predict.parameters import Parts, active_parameters, parameter_parts
 from calculators.predict.reading import reading
@@ -330,13 +330,8 @@ def _onward(shape: ModelShape) -> tuple[Change, ...]:
     return tuple(
         Change(says=page.title, address=page.at(urlencode({"model": key})))
         for page in CALCULATORS
-        if page is not MODEL and _takes(page, key)
+        if page is not MODEL and isinstance(page.form.base_fields.get("model"), ModelField)
     )
-
-
-def _takes(page: Calculator, key: str) -> bool:
-    field = page.form.base_fields.get("model")
-    return isinstance(field, ModelField) or (field is not None and key in MODELS)
 
 
 def _calculation(shape: ModelShape) -> Calculation:

@@ -90,6 +90,15 @@ def test_vllm_fit_2_key_value_heads_are_read_and_not_all_heads():
     assert (read(LLAMA).kv_heads, read(LLAMA).attention_heads) == (8, 32)
 
 
+def test_lm_studio_1862_a_hybrid_is_refused_where_counting_attention_in_every_layer_overstates_its_cache():
+    kinds = (["linear_attention"] * 3 + ["full_attention"]) * 8
+
+    found = problems(LLAMA, layer_types=kinds, full_attention_interval=4)
+
+    assert [sentence.split()[0] for sentence in found] == ["full_attention_interval", "layer_types"]
+    assert read(LLAMA).layers == 4 * kinds.count("full_attention")  # what it would have been counted as
+
+
 def test_rasbt_922_a_group_is_not_a_head():
     # rasbt/LLMs-from-scratch#922 mixed up the number of groups, 8, with the heads in a group, 4
     assert read(LLAMA).kv_heads != LLAMA["num_attention_heads"] // LLAMA["num_key_value_heads"]
