@@ -1,0 +1,112 @@
+"""The time of a step by what takes it, and what all of its parts are calculated from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import reduce
+from operator import add
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from calculators.predict.arrays import Floats, amounts, counts
+from calculators.predict.clusters import Cluster
+from calculators.predict.implementations import Implementation
+from calculators.predict.shapes import Layouts, ModelShape
+from calculators.predict.timing.speeds import Efficiency, Speeds
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepTime:
+    """What a step waits for on the slowest stage, as arrays [s]. What hides behind other work is in none of them.
+
+    compute    arithmetic and the element-wise operations between, forward and backward
+    recompute  the same again, for activations that were not kept
+    tensor     exchanges of tensor-parallel groups, repeated ones included
+    context    exchanges of keys and values
+    expert     dispatch and combine, and the exchanges inside sliced experts
+    pipeline   sends between stages
+    bubble     waiting for the first micro-batch to arrive and for the last gradient to return
+    data       exchanges of gradients and of sharded weights
+    optimizer  updating the weights
+    """
+
+    compute: Floats
+    recompute: Floats
+    tensor: Floats
+    context: Floats
+    expert: Floats
+    pipeline: Floats
+    bubble: Floats
+    data: Floats
+    optimizer: Floats
+
+    @property
+    def total(self) -> Floats:
+        """All of it, for every layout."""
+        return summed(*(getattr(self, part.name) for part in fields(self)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """One step of some layouts, validated.
+
+    axes   sizes of the layouts by name, each with the shape that it was given in
+    rows   tokens of a micro-batch on one rank: micro_batch·tokens/cp
+    """
+
+    shape: ModelShape
+    cluster: Cluster
+    layouts: Layouts
+    axes: Mapping[str, Floats]
+    tokens: Floats
+    batch: Floats
+    rows: Floats
+    speeds: Speeds
+    program: Implementation
+
+    @classmethod
+    def of(
+        cls,
+        shape: ModelShape,
+        layouts: Layouts,
+        cluster: Cluster,
+        *,
+        tokens: ArrayLike,
+        batch: ArrayLike,
+        program: Implementation,
+        efficiency: Efficiency,
+    ) -> Job:
+        """Raises ValueError where a size is below 1 or shapes do not broadcast."""
+        sizes = ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "micro_batch")
+        given = counts(tokens=tokens, batch=batch, **{axis: getattr(layouts, axis) for axis in sizes})
+        switches = amounts(sp=layouts.sp, zero=layouts.zero, recompute=layouts.recompute)
+        axes = {**{axis: given[axis] for axis in sizes}, **switches}
+        return cls(
+            shape=shape,
+            cluster=cluster,
+            layouts=layouts,
+            axes=axes,
+            tokens=given["tokens"],
+            batch=given["batch"],
+            rows=axes["micro_batch"] * given["tokens"] / axes["cp"],
+            speeds=Speeds.of(cluster.device, efficiency),
+            program=program,
+        )
+
+    @property
+    def depth(self) -> Floats:
+        """Layers of the deepest stage."""
+        return np.ceil(self.shape.layers / self.axes["pp"])
+
+    @property
+    def waiting(self) -> Floats:
+        """Layers whose turn a stage waits for while the pipeline fills and empties: (p−1)/v other stages' layers."""
+        stages = self.axes["pp"]
+        return (stages - 1) / self.axes["vpp"] * (self.shape.layers / stages)
+
+
+def summed(*parts: Floats) -> Floats:
+    """The sum, small arrays first: then few of the additions are as large as the result."""
+    return np.asarray(reduce(add, sorted(parts, key=np.size)))
