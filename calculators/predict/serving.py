@@ -37,11 +37,11 @@ class Limit(IntEnum):
     def words(self) -> str:
         """As a page says it."""
         return (
-            "reading memory",
+            "memory",
             "arithmetic",
-            "the link inside the host",
-            "the link's latency",
-            "the link's bandwidth",
+            "the link inside",
+            "latency",
+            "bandwidth",
         )[self]
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.predict.calibration import (
@@ -116,6 +116,7 @@ def test_samples_as_few_as_are_allowed_still_give_honest_intervals():
     assert 0.91 < held / 400 < 0.98
 
 
+@settings(deadline=None)
 @given(
     alpha=st.floats(1e-6, 1e-3),
     beta=st.floats(1e8, 1e11),

@@ -131,7 +131,16 @@ def test_the_cable_does_not_set_the_latency_of_tcp():
     assert len(tcp) == 7
     assert len({step.latency_seconds for step in tcp}) == 1
     assert rung("roce-100").bytes_per_second == rung("ethernet-100").bytes_per_second
-    assert rung("roce-100").typical_latency_seconds * 30 < rung("ethernet-100").typical_latency_seconds
+    assert rung("roce-100").typical_latency_seconds * 20 < rung("ethernet-100").typical_latency_seconds
+
+
+def test_the_carrier_sets_the_latency():
+    assert len({(step.carrier, step.latency_seconds) for step in LADDER}) == len(
+        {step.carrier for step in LADDER}
+    )
+    assert [step.key for step in LADDER if step.carrier == "memory"] == [
+        step.key for step in LADDER if step.reach is Reach.MEMORY
+    ]
 
 
 def test_untuned_tcp_gets_a_tenth_of_what_rdma_gets_from_the_same_cable():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.predict.collectives import all_gather_bytes, all_reduce_bytes
@@ -30,6 +30,7 @@ def test_oracle_16_the_shortest_block_of_ring_attention_that_hides_its_transfer(
     assert found.item() == tokens
 
 
+@settings(deadline=None)
 @given(x=st.integers(1, 100_000), heads=st.sampled_from([8, 64]), groups=st.sampled_from([1, 8]))
 def test_a_block_of_that_length_takes_as_long_to_send_as_to_attend_to(x, heads, groups):
     kv_heads, width = heads // groups, 128
@@ -51,6 +52,7 @@ def test_fewer_key_value_heads_shorten_the_block():
     assert eight_to_one.item() == 130
 
 
+@settings(deadline=None)
 @given(
     tokens=st.integers(1, 10**6),
     ranks=st.integers(1, 512),
@@ -66,6 +68,7 @@ def test_gradients_take_as_long_as_the_backward_pass_on_such_a_link(tokens, rank
     assert all_reduce_bytes(parameters * width, ranks).item() == pytest.approx(link * backward_seconds)
 
 
+@settings(deadline=None)
 @given(tokens=st.integers(1, 10**6), ranks=st.integers(1, 512), parameters=st.integers(10**6, 10**12))
 def test_weights_are_gathered_as_fast_as_the_layer_before_computes_on_such_a_link(tokens, ranks, parameters):
     link = sharded_data_parallel_link(tokens=tokens, ranks=ranks, flops_per_second=FLOPS).item()
@@ -74,6 +77,7 @@ def test_weights_are_gathered_as_fast_as_the_layer_before_computes_on_such_a_lin
     assert all_gather_bytes(parameters * 2, ranks).item() == pytest.approx(link * forward_seconds)
 
 
+@settings(deadline=None)
 @given(hidden=st.integers(64, 32_768), ranks=st.integers(1, 64), rows=st.integers(1, 10**6))
 def test_half_an_all_reduce_takes_as_long_as_one_matrix_product_whatever_the_batch(hidden, ranks, rows):
     link = tensor_parallel_link(hidden_size=hidden, ranks=ranks, flops_per_second=FLOPS).item()
