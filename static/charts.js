@@ -21,7 +21,7 @@
     const { data, layout } = withColours(JSON.parse(source.textContent), getComputedStyle(document.documentElement));
     figure.classList.add("drawn"); // first, so that the plot has a width to fill
     const narrow = figure.clientWidth < NARROW;
-    Plotly.react(plot, data, { ...layout, height: narrow ? 280 : layout.height }, {
+    Plotly.react(plot, data, { ...layout, height: narrow ? (layout.meta?.narrowHeight ?? 280) : layout.height }, {
       displayModeBar: false,
       responsive: true,
     });
