@@ -21,7 +21,7 @@ _AXIS = 22
 _WIDTH = 630  # a page's column; a long step is drawn wider and scrolls
 _WIDEST = 9_000
 _ROOMIEST = 56  # of the shortest operation: a short step need not fill the column
-_LETTER = 7.2  # width of a character of a label, 11 px tabular figures
+_LETTER = 7.6  # width of a character of a label, 11 px tabular figures
 _MOST_LABELS = 900
 _UNLABELLED = 6.0
 
@@ -52,7 +52,7 @@ class Gantt:
     def title(self) -> str:
         """What is drawn, in a few words."""
         played = self.timetable
-        batches = "1 micro-batch" if played.micro_batches == 1 else f"{played.micro_batches:,} micro-batches"
+        batches = counted_micro_batches(played.micro_batches)
         return f"{kind_of(played.schedule).name}: {batches} in {counted(played.stages, 'stage')}"
 
     @property
@@ -203,6 +203,11 @@ _PATTERNS = (
     '<pattern id="gantt-hatched" width="6" height="6" patternUnits="userSpaceOnUse">'
     '<path class="gantt-idle-line" d="M-1 1l2-2M0 6l6-6M5 7l2-2"/></pattern></defs>'
 )
+
+
+def counted_micro_batches(count: int) -> str:
+    """The count with its noun, whose plural is not regular."""
+    return "1 micro-batch" if count == 1 else f"{count:,} micro-batches"
 
 
 def _round_step(least: float) -> float:

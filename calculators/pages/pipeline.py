@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 from calculators.fields import AddressForm, Choice, Decimal, WholeNumber
 from calculators.figures import Figure, axis, figure, predicted_line
-from calculators.gantt import Gantt
+from calculators.gantt import Gantt, counted_micro_batches
 from calculators.lab.spec import Job
 from calculators.lab.spec import Schedule as LabSchedule
 from calculators.predict import schedules
@@ -59,7 +59,7 @@ class PipelineForm(AddressForm):
         label="Last stage takes",
         low=0.1,
         high=10,
-        help_text="times as long: it also computes the logits and the loss",
+        help_text="times as long as each other stage, as it also has the output matrix and the loss",
     )
 
     @property
@@ -268,7 +268,10 @@ def _stages(played: Timetable) -> Table:
     """Each stage's work, waiting and memory."""
     return Table(
         name="stages",
-        caption="What each stage does in a step, and how many micro-batches’ activations it holds at most.",
+        caption=(
+            f"What each stage does in a step of {counted_micro_batches(played.micro_batches)}, and how many "
+            "micro-batches’ activations it holds at most."
+        ),
         heads=("Stage", "Works", "Waits", "Holds at most"),
         rows=tuple(
             Row(
@@ -303,7 +306,7 @@ def _numbers(case: PipelineCase, played: Timetable | None) -> Table:
         ("Messages of one micro-batch, there and back", plain(sends), ""),
         ("Copies of the weights", plain(schedules.parameter_copies(case.schedule)), ""),
     )
-    heads = ["", "By formula"]
+    heads = ["Figure", "By formula"]
     if played:
         whole = played.micro_batches == case.micro_batches
         heads.append("Played" if whole else f"Played, {played.micro_batches} micro-batches")

@@ -270,7 +270,7 @@ def test_every_label_names_the_work_and_the_micro_batch_and_fits_its_box():
     narrowest = min(width for kind in "fbw" for _, _, width, _ in boxes(svg, kind))
 
     assert sorted(labels) == sorted(f"{work}{k}" for work in "FBW" for k in range(1, 13) for _ in range(3))
-    assert narrowest >= 3 * 7.2
+    assert narrowest >= 3 * 7.6
 
 
 def test_the_picture_is_told_in_words_and_in_the_order_of_work():

@@ -1,5 +1,7 @@
 """Pipeline schedules: published bubbles, and each formula against the schedule played operation by operation."""
 
+import math
+import re
 from collections import Counter
 from fractions import Fraction
 from itertools import pairwise
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from calculators.predict import schedules
 from calculators.predict.schedules import SCHEDULES, Schedule, Work, orders, timetable
+from calculators.predict.schedules.formulas import formulas
 from tests.predict.sentences import exactly
 
 EVERY = tuple(Schedule)
@@ -686,3 +689,37 @@ def test_every_schedule_says_what_it_does_and_where_it_comes_from():
         assert kind.idea.endswith(".")
         assert kind.source
         assert kind.exact_when
+
+
+def value_of(tex):
+    """What a formula with its numbers in it comes to, read as arithmetic."""
+    tex = tex.replace("{,}", "")
+    while r"\frac" in tex:  # innermost first
+        tex = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"((\1)/(\2))", tex)
+    for name, python in {r"\cdot": "*", r"\max": "max", r"\min": "min", r"\,": " "}.items():
+        tex = tex.replace(name, python)
+    for round_to in ("ceil", "floor"):
+        tex = tex.replace(rf"\l{round_to}", f"math.{round_to}(").replace(rf"\r{round_to}", ")")
+    return eval(tex, {"math": math})
+
+
+@pytest.mark.parametrize(
+    ("schedule", "send"), [*((s, 0) for s in EVERY), ("naive", 2e-3), ("gpipe", 2e-3), ("1f1b", 2e-3)]
+)
+def test_a_formula_with_its_numbers_in_it_comes_to_what_stands_behind_its_equals_sign(schedule, send):
+    p, m = legal_sizes(schedule, 4, 2)
+    times = {"forward": 0.010, "backward_input": 0.012, "backward_weight": 0.008, "send": send}
+
+    bubble, over, share, held = formulas(schedule, stages=p, micro_batches=m, **times)
+
+    waited = schedules.bubble_seconds(schedule, stages=p, micro_batches=m, **times).item() * 1000
+    left, right = bubble.numbers.split(" = ")
+    assert value_of(left) == pytest.approx(waited)
+    assert right.replace("{,}", "") == rf"{waited:g}\text{{ ms}}"
+    for formula, expected in ((over, waited / (30 * m)), (share, waited / (30 * m + waited))):
+        left, right = formula.numbers.split(" = ")
+        assert value_of(left) == pytest.approx(expected)
+        assert right == rf"{expected * 100:.1f}\,\%"
+    most = schedules.peak_in_flight(schedule, stages=p, micro_batches=m).item()
+    assert value_of(held.numbers.split(" = ")[0]) == most
+    assert {"p", "m", "T_F", "T_B", "T_W"} <= {symbol for symbol, _ in (*bubble.legend, *held.legend)}
