@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 from urllib.parse import urlencode
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from calculators.fields import AddressForm, Decimal, ModelField, model_key
-from calculators.figures import axis, figure, predicted_bar
+from calculators.figures import Figure, axis, figure, predicted_bar
 from calculators.lab.spec import Job
 from calculators.predict.catalogue import Model, preset_of
 from calculators.predict.model_formulas import cache_formula, parameter_formulas
@@ -35,12 +36,13 @@ from calculators.workbench import (
 AGREES = 0.01
 """A count within this share of the published one was made of the right sizes; biases and the like are less."""
 
+_UNITS = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _CONTEXTS = (1_024, 8_192, 32_768, 131_072)
 _MOST_SIZES_LISTED = 16
 _PARTS = {
     "embedding": "Embedding",
     "attention": "Attention",
-    "feed_forward": "Feed-forward blocks",
+    "feed_forward": "Feed-forward",
     "experts": "Experts",
     "shared_experts": "Shared experts",
     "router": "Routers",
@@ -112,7 +114,7 @@ def people(parameters: float, *, digits: int = 3) -> str:
     >>> people(46_702_792_704), people(46_702_792_704, digits=5), people(124_337_664), people(1.026e12)
     ('46.7 billion', '46.703 billion', '124 million', '1.03 trillion')
     """
-    for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+    for unit, name in _UNITS:
         if parameters >= unit:
             whole = len(f"{parameters / unit:.0f}")
             text = f"{parameters / unit:,.{max(0, digits - whole)}f}"
@@ -209,7 +211,7 @@ def _chart(shape: ModelShape, parts: Parts) -> Chart:
     rows = [
         [label, plain(count), _share(count, parts.total)] for label, count in zip(labels, held, strict=True)
     ]
-    rows.append(["All", plain(parts.total), "100 %"])
+    rows.append(["All", plain(parts.total), "100\N{NO-BREAK SPACE}%"])
     if shape.experts:
         bars.append(
             predicted_bar(
@@ -229,7 +231,7 @@ def _chart(shape: ModelShape, parts: Parts) -> Chart:
         name="parts",
         figure=figure(
             bars,
-            x=axis("parameters") | {"rangemode": "tozero", "exponentformat": "B", "nticks": 6},
+            x=_ticks(max(held)),
             y=axis("") | {"autorange": "reversed", "showgrid": False},
             height=110 + 42 * len(names),
             barmode="group",
@@ -243,6 +245,19 @@ def _chart(shape: ModelShape, parts: Parts) -> Chart:
             rows=tuple(Row(cells=tuple(row), is_total=row[0] == "All") for row in rows),
         ),
     )
+
+
+def _ticks(top: int) -> Figure:
+    """An axis from 0 in the unit that people say the largest count in; “B” would be taken for bytes."""
+    unit, name = next((each for each in _UNITS if top >= 4 * each[0]), (1, ""))
+    steps = (nice * 10**power for power in count() for nice in (1, 2, 5))
+    step = next(step for step in steps if 4.5 * step * unit >= top)
+    ticks = [step * i for i in range(int(top / unit / step) + 2)]
+    return axis(f"{name} parameters".strip()) | {
+        "tickvals": [tick * unit for tick in ticks],
+        "ticktext": [plain(tick) for tick in ticks],
+        "range": [0, top * 1.06],
+    }
 
 
 def _used(shape: ModelShape, part: str, count: int) -> int:
@@ -262,7 +277,11 @@ def _caption(shape: ModelShape, parts: Parts) -> str:
 
 def _share(count: float, total: float) -> str:
     share = count / total
-    return "under 0.1 %" if 0 < share < 0.001 else f"{share:.1%}".replace("%", " %")
+    return (
+        "< 0.1\N{NO-BREAK SPACE}%"
+        if 0 < share < 0.001
+        else f"{share:.1%}".replace("%", "\N{NO-BREAK SPACE}%")
+    )
 
 
 def _splits(shape: ModelShape) -> Table:

@@ -61,6 +61,20 @@ def test_the_parts_in_the_table_and_in_the_chart_are_those_of_predict(client, ke
         assert set(drawn) == {"held"}
 
 
+@pytest.mark.parametrize(
+    ("key", "title", "ticks"),
+    [
+        ("deepseek-v3", "billion parameters", ["0", "200", "400", "600", "800"]),
+        ("kimi-k2", "billion parameters", ["0", "500", "1,000", "1,500"]),
+        ("llama-3.1-8b", "billion parameters", ["0", "2", "4", "6"]),
+    ],
+)
+def test_the_chart_counts_in_the_words_of_its_largest_part(client, key, title, ticks):
+    across = figure(client.get(PAGE, {"model": key}), "parts")["layout"]["xaxis"]
+
+    assert (across["title"]["text"], across["ticktext"]) == (title, ticks)
+
+
 def test_a_published_count_is_compared_with_the_one_of_the_sizes(client):
     said = words(client.get(PAGE, {"model": "mixtral-8x7b"}))
 
