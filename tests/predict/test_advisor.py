@@ -109,6 +109,7 @@ class TestTheExamLesson:
         )
 
         assert (advice.technique, advice.families) == (T.COMPOSITION, (T.TENSOR, T.PIPELINE))
+        assert advice.label == "Tensor and pipeline parallelism"
         assert advice.axes == {"tp": 8, "pp": 2}
         assert advice.reason_against(T.EXPERT) == "The model is dense: it has no experts to place."
         assert "can be added" in advice.reason_against(T.SEQUENCE)

@@ -68,10 +68,12 @@ def advise(facts: Facts) -> Advice:
 def ask_next(facts: Facts, *, questions: Sequence[Question] = QUESTIONS) -> tuple[Question, ...]:
     """The unanswered questions whose answer would change the advice, in the order in which to ask them.
 
+    What other facts make plain is not asked.
+
     >>> [question.fact for question in ask_next(Facts(phase="serving", fits=True))]
     ['overflow', 'wanted', 'hosts', 'devices_per_host']
     """
-    known = facts.known
+    known = set(facts.known) | ({"fits"} if facts.one_fits is not None else set())
     now = _gist(facts)
     return tuple(
         question

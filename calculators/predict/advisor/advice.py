@@ -153,6 +153,14 @@ class Advice:
     sources: tuple[str, ...] = ()
     otherwise: Advice | None = None
 
+    @property
+    def label(self) -> str:
+        """The technique as a heading; a composition by the families that make it up."""
+        if self.technique is not Technique.COMPOSITION:
+            return self.technique.label
+        *others, last = (family.label.removesuffix(" parallelism").lower() for family in self.families)
+        return f"{', '.join(others)} and {last} parallelism".capitalize()
+
     def reason_against(self, option: Technique | Remedy) -> str | None:
         """Why this was turned down; None where it was not."""
         return next((each.reason for each in self.rejected if each.option == option), None)

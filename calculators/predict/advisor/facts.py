@@ -265,6 +265,6 @@ QUESTIONS = (
     Question(fact="hosts", asks="How many hosts are there?"),
     Question(fact="devices_per_host", asks="How many devices does a host have?"),
     Question(fact="link_inside", asks="How do the devices of one host reach each other?"),
-    Question(fact="link_between", asks="How do the hosts reach each other?"),
+    Question(fact="link_between", asks="If there are several hosts, how do they reach each other?"),
 )
 """What to ask in this order, when somebody describes a case from the start."""

@@ -63,7 +63,8 @@ def _rules(facts: Facts) -> Said | None:
     outcome = replace(
         cure(facts, first), finding=F.RULE, rules=found, sources=(_source(first), f"rule {first.rule}")
     )
-    return Said(answer=f"No. {first.sentence}", outcome=outcome)
+    numbers = " and ".join(dict.fromkeys(each.rule for each in found))
+    return Said(answer=f"No, they break {numbers}", outcome=outcome)
 
 
 def _source(found: Violation) -> str:

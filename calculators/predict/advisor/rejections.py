@@ -77,6 +77,8 @@ def _tensor(facts: Facts, outcome: Outcome) -> str:
         return "It cuts weights, and leaves every rank with all tokens beside each layer."
     if "stack" in over and "layer" not in over:
         return "It cuts layers that fit, and makes all devices wait for each other twice in each of them."
+    if "experts" in over:
+        return "It would cut every expert into slices that every token visits, with exchanges in every layer."
     if "model-states" in over:
         return (
             "It would make the model smaller too, for exchanges in every layer; states can be shared "
