@@ -3,10 +3,11 @@
 A new page adds its module here and a template of its name; its address and its card follow.
 """
 
+from calculators.pages.link_speed import LINK_SPEED
 from calculators.pages.model import MODEL
 from calculators.pages.pipeline import PIPELINE
 from calculators.pages.traffic import TRAFFIC
 from calculators.pages.which import WHICH
 from calculators.workbench import Calculator
 
-CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, PIPELINE, MODEL, WHICH)
+CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, LINK_SPEED, PIPELINE, MODEL, WHICH)
