@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from calculators.answers import Case, Family
+from calculators.families import Case
 from calculators.predict.shapes import Layout
 from calculators.splitmap import SplitMap, Step, split_map
 
@@ -48,10 +48,10 @@ class Picture:
         return self.number + 1 if self.number < len(self.steps) else None
 
 
-def drawn(case: Case, family: Family) -> Picture:
-    """The picture beside a calculation: its devices on the axis of one family."""
+def drawn(case: Case, axis: str) -> Picture:
+    """The picture beside a calculation: its devices on one axis, tp or pp."""
     return picture(
-        Layout(**{family: min(case.devices, MOST_DRAWN)}),
+        Layout(**{axis: min(case.devices, MOST_DRAWN)}),
         layers=case.shape.layers,
         phase=case.phase,
         batch=case.batch,

@@ -1,74 +1,10 @@
-"""The figures of the traffic and run pages: bytes over devices, and what was measured beside what was predicted."""
+"""The figure of a run's page: what was measured beside what was predicted."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from calculators.answers import Case, Family
-from calculators.figures import Figure, axis, layout, linear_byte_ticks, log_byte_ticks
+from calculators.figures import Figure, axis, layout, linear_byte_ticks
 from calculators.lab.compare import Comparison
-from calculators.units import exact_bytes, iec_bytes
-
-_FAMILY_NAMES = {"tp": "TP", "pp": "PP"}
-_SYMBOLS = {"tp": "circle-open", "pp": "square-open"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CurveRow:
-    """Bytes that the busiest device sends, over this many devices; None where the sizes do not divide."""
-
-    devices: int
-    tp: float | None
-    pp: float | None
-    is_chosen: bool
-
-
-def traffic_curve(case: Case) -> tuple[CurveRow, ...]:
-    """The case over 2, 4, 8 … devices, and over its own number."""
-    sizes = sorted({2, 4, 8, 16, 32, 64} | ({case.devices} if case.devices > 1 else set()))
-    sent = {family: case.traffic(family, sizes).wire_bytes.tolist() for family in _FAMILY_NAMES}
-    return tuple(
-        CurveRow(
-            devices=devices,
-            tp=sent["tp"][i] if case.works("tp", devices) else None,
-            pp=sent["pp"][i] if case.works("pp", devices) else None,
-            is_chosen=devices == case.devices,
-        )
-        for i, devices in enumerate(sizes)
-    )
-
-
-def traffic_figure(rows: Sequence[CurveRow], *, unit: str) -> Figure:
-    """Bytes against devices, both on log axes; a size that breaks a rule leaves a gap."""
-    families: tuple[Family, ...] = ("tp", "pp")
-    data = []
-    for family in families:
-        values = [getattr(row, family) for row in rows]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": f"{_FAMILY_NAMES[family]}, predicted",
-                "x": [row.devices for row in rows],
-                "y": values,
-                "text": ["" if v is None else f"{iec_bytes(v)} ({exact_bytes(v)})" for v in values],
-                "hovertemplate": "%{x} devices: %{text}<extra>" + _FAMILY_NAMES[family] + "</extra>",
-                "connectgaps": True,
-                "line": {"color": f"var(--{family})", "width": 1.5, "dash": "dot"},
-                "marker": {
-                    "symbol": _SYMBOLS[family],
-                    "size": [16 if row.is_chosen else 10 for row in rows],
-                    "color": f"var(--{family})",
-                    "line": {"width": 2},
-                },
-            }
-        )
-    shown = [value for row in rows for value in (row.tp, row.pp) if value]
-    shape = layout(height=340) | {
-        "xaxis": axis("devices")
-        | {"type": "log", "tickvals": [r.devices for r in rows], "ticktext": [str(r.devices) for r in rows]},
-        "yaxis": axis(f"bytes sent per {unit}") | log_byte_ticks(shown),
-    }
-    return {"data": data, "layout": shape}
+from calculators.units import exact_bytes
 
 
 def wire_figure(comparisons: Iterable[Comparison], *, family: str, steps: int, unit: str) -> Figure:

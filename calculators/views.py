@@ -18,7 +18,7 @@ from django_htmx.http import HttpResponseStopPolling, replace_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from calculators import inline, runs
-from calculators.answers import JOBS, answer
+from calculators.families import WAYS
 from calculators.forecast import forecast as forecast_of
 from calculators.forms import SpecForm, SplitMapForm
 from calculators.lab.spec import Spec, SpecError, experiment, experiment_names
@@ -26,7 +26,6 @@ from calculators.lab.store import LedgerError
 from calculators.pages import CALCULATORS
 from calculators.pages.traffic import TrafficForm
 from calculators.plots import wire_figure
-from calculators.trials import trial
 from calculators.workbench import Calculator, show
 from tutor.htmx import HtmxHttpRequest, render_page
 
@@ -221,8 +220,8 @@ def _asked(request: HttpRequest) -> dict[str, Any]:
             return {"spec": _spec_of(again), "source": f"run {again}"}
     except SpecError as error:
         return {"spec": experiment("tensor-decode"), "problem": str(error)}
-    family = {str(job): family for family, job in JOBS.items()}.get(given.get("job", ""))
-    if not family:
+    way = {str(WAYS[key].job): WAYS[key] for key in ("tp", "pp")}.get(given.get("job", ""))
+    if not way:
         return {"spec": experiment("tensor-decode"), "is_open": True}
     form = TrafficForm({key: value for key, value in given.items() if key != "job"})
     if not form.is_valid():
@@ -230,15 +229,15 @@ def _asked(request: HttpRequest) -> dict[str, Any]:
         del query["job"]
         raise InvalidCalculation(_address(reverse("calculators:traffic"), query.urlencode()))
     case = form.case
-    found = trial(case.calculation(family))
+    found = way.trial(case)
     back = _address(reverse("calculators:traffic"), form.address)
     if found is None:
         problem = (
             "With one device, or one layer to cut into stages, nothing travels and nothing can be measured. "
             "Here is an experiment that moves something."
         )
-        return {"spec": experiment(f"{JOBS[family]}-decode"), "problem": problem, "back": back}
-    return {"spec": found.spec, "trial": found, "back": back, "wanted": answer(case)}
+        return {"spec": experiment(f"{way.job}-decode"), "problem": problem, "back": back}
+    return {"spec": found.spec, "trial": found, "back": back, "wanted": case}
 
 
 def _as_written(given: QueryDict) -> dict[str, Any]:

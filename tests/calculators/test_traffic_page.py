@@ -3,11 +3,11 @@
 import pytest
 from django.urls import reverse
 
+from calculators.families import WAYS, Case
 from calculators.predict.catalogue import MODELS
-from calculators.predict.links import LADDER
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic import pipeline_parallel, tensor_parallel
-from calculators.units import both_bytes, iec_bytes, plain, seconds
+from calculators.units import both_bytes, iec_bytes, plain
 from tests.calculators.reading import figure, number, table, words
 
 PAGE = reverse("calculators:traffic")
@@ -45,14 +45,59 @@ def test_its_numbers_are_those_of_predict(client, phase, model, devices):
     assert rows["Bytes that the busiest device sends"] == [both_bytes(t.wire_bytes.item()) for t in expected]
 
 
-def test_each_rung_takes_its_latency_for_every_call_and_its_bytes(client):
-    response = client.get(PAGE)
+@pytest.mark.parametrize("model", ["lesson", "deepseek-v3"])
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("way", list(WAYS.values()), ids=lambda way: way.key)
+def test_every_way_says_what_its_function_calculates(client, model, phase, way):
+    case = Case(shape=MODELS[model].shape, phase=phase, devices=4, batch=3, tokens=512, micro_batches=2)
+    given = {"model": model, "first": way.key, "second": way.key, "devices": 4, "phase": phase.value}
 
-    rows = {row[0]: row for row in table(response, "ladder")[1:]}
-    assert set(rows) == {rung.name for rung in LADDER}
-    gigabit = next(rung for rung in LADDER if rung.key == "ethernet-1")
-    expected = 128 * gigabit.typical_latency_seconds + 1_048_576 / gigabit.bytes_per_second
-    assert rows["1 Gbit Ethernet (TCP)"][3] == seconds(expected)
+    response = client.get(PAGE, given | {"batch": 3, "tokens": 512, "micro_batches": 2})
+
+    if way.needs_experts and model == "lesson":
+        assert "is dense: it has no experts to share out" in words(response)
+        return
+    moved = way.traffic(case, 4)
+    rows = {row[0]: row[1:] for row in table(response, "numbers")}
+    assert rows["Calls"] == [plain(moved.calls.item())]
+    assert rows["Bytes that the busiest device sends"] == [both_bytes(moved.wire_bytes.item())]
+    lines = {row[0]: row[1:] for row in table(response, "every")[1:]}
+    assert lines[way.short][2] == iec_bytes(moved.wire_bytes.item())
+
+
+def test_all_ways_are_in_one_table_and_those_that_do_not_apply_say_why(client):
+    response = client.get(PAGE, {"model": "lesson", "devices": 4})
+
+    lines = {row[0]: row[1:] for row in table(response, "every")[1:]}
+    assert list(lines) == [way.short for way in WAYS.values()]
+    assert lines["EP"][0] == "nothing to share out: the model is dense"
+
+
+def test_plain_replicas_send_nothing_when_they_serve(client):
+    response = client.get(PAGE, {"first": "dp", "devices": 8})
+
+    assert table(response, "numbers")[3][1] == "0"
+    assert response.context["answer"].traffic.ratio is None
+
+
+def test_the_backend_s_algorithm_changes_what_is_sent(client):
+    ring = table(client.get(PAGE, {"devices": 8}), "numbers")
+    tree = table(client.get(PAGE, {"devices": 8, "backend": "NCCL, tree"}), "numbers")
+
+    assert (
+        number(tree[5][1].split("(")[1].rstrip(")")) == 2 * 128 * 8192
+    )  # twice what each call moves, at any size
+    assert number(ring[5][1].split("(")[1].rstrip(")")) == 2 * 7 / 8 * 128 * 8192
+
+
+@pytest.mark.parametrize("way", ["dp", "zero-3", "cp", "ulysses", "ep"])
+def test_a_way_without_a_job_of_its_own_is_measured_by_its_calls_alone(client, way):
+    given = {"model": "deepseek-v3", "first": way, "second": "tp", "phase": "training", "devices": 4}
+
+    [run, *_] = client.get(PAGE, given).context["answer"].runs
+
+    assert "as=spec&job=exchange" in run.address
+    assert run.differences[0].startswith("No model computes here")
 
 
 def test_the_formula_is_shown_in_letters_and_in_numbers(client):
