@@ -180,6 +180,13 @@ def test_a_large_step_is_drawn_in_part_and_a_huge_one_not_at_all_and_both_say_so
     assert cells(huge, "numbers")[1] == ["Time of a step", seconds((256 + 63) * 0.03)]
 
 
+def test_what_neither_formula_nor_picture_can_tell_is_said(client):
+    response = client.get(PAGE, {"schedule": "zb-h1", "stages": "64", "micro_batches": "256", "send": "2"})
+
+    assert "No formula is known for this case, and the step is too large to be played here." in said(response)
+    assert cells(response, "numbers")[1] == ["Time of a step", "no formula"]
+
+
 def test_one_stage_waits_for_nobody(client):
     response = client.get(PAGE, {"stages": "1"})
 

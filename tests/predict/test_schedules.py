@@ -723,3 +723,40 @@ def test_a_formula_with_its_numbers_in_it_comes_to_what_stands_behind_its_equals
     most = schedules.peak_in_flight(schedule, stages=p, micro_batches=m).item()
     assert value_of(held.numbers.split(" = ")[0]) == most
     assert {"p", "m", "T_F", "T_B", "T_W"} <= {symbol for symbol, _ in (*bubble.legend, *held.legend)}
+
+
+# Real situations, of which the lessons tell.
+
+
+def serving(stages, in_flight):
+    """Requests that pass a server's stages forward only, one slot each."""
+    return timetable(
+        "gpipe", stages=stages, micro_batches=in_flight, forward=1, backward_input=0, backward_weight=0
+    )
+
+
+def test_two_machines_with_one_request_are_each_half_idle():
+    # ggml-org/llama.cpp issue 15463: both GPUs sit near 50 %, one machine alone at 100 %
+    assert serving(2, 1).idle_share == 0.5
+    assert serving(1, 1).idle_share == 0
+    assert serving(2, 8).idle_share == pytest.approx(1 / 9)
+
+
+def test_a_pipelined_server_is_miserable_with_few_requests_and_fine_with_many():
+    # vllm-project/vllm issue 9176
+    few, many = serving(4, 1), serving(4, 27)
+
+    assert few.idle_share == 0.75
+    assert many.idle_share == pytest.approx(0.1)
+
+
+@given(stages=st.integers(2, 64), rounds=st.integers(1, 100), chunks=st.integers(2, 32))
+def test_interleaving_shrinks_the_bubble_and_never_removes_it(stages, rounds, chunks):
+    sizes = {"stages": stages, "micro_batches": stages * rounds}
+
+    interleaved = schedules.idle_share("interleaved", chunks=chunks, **sizes)
+
+    assert 0 < interleaved < schedules.idle_share("1f1b", **sizes)
+    assert schedules.sends_per_micro_batch("interleaved", stages=stages, chunks=chunks) > (
+        schedules.sends_per_micro_batch("1f1b", stages=stages)
+    )
