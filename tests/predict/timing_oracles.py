@@ -12,7 +12,6 @@ from calculators.predict.implementations import (
     MEGATRON_2022,
     Implementation,
 )
-from calculators.predict.links import rung
 from calculators.predict.shapes import Layout, Layouts, ModelShape, Recompute
 
 
@@ -35,14 +34,18 @@ def gpt(name: str, *, hidden: int, heads: int, layers: int) -> ModelShape:
     )
 
 
-def hosts(device: str, devices: int, *, inside: str, between: str) -> Cluster:
-    """Hosts of eight."""
+# Latency of a round in NCCL's own model, rings with its Simple protocol: NVLink, network (src/graph/tuning.cc).
+NVLINK_SECONDS, NETWORK_SECONDS = 3.4e-6, 14e-6
+
+
+def hosts(device: str, devices: int, *, inside: float, between: float) -> Cluster:
+    """Hosts of eight; links in GB/s of one direction for each device, as their data sheets have it."""
     return two_tiers(
         DEVICES[device],
         devices=devices,
         devices_per_host=8,
-        inside=Link.on(rung(inside)),
-        between=Link.on(rung(between)),
+        inside=Link(name="NVLink", bytes_per_second=1e9 * inside, latency_seconds=NVLINK_SECONDS),
+        between=Link(name="network", bytes_per_second=1e9 * between, latency_seconds=NETWORK_SECONDS),
     )
 
 
@@ -59,8 +62,9 @@ class Measured:
     measured: float
 
 
-def _dgx_a100(devices: int) -> Cluster:
-    return hosts("a100-80", devices, inside="nvlink-3", between="infiniband-hdr")
+def dgx_a100(devices: int) -> Cluster:
+    """NVLink 3 and one HDR InfiniBand port of 200 Gbit/s for each device."""
+    return hosts("a100-80", devices, inside=300, between=25)
 
 
 # Korthikanti 2022 (arXiv 2205.05198) table 5: name, hidden, heads, layers, tp, pp, vpp, micro-batch, batch; seconds
@@ -83,7 +87,7 @@ def korthikanti(*, full: bool) -> tuple[Measured, ...]:
                 micro_batch=micro_batch,
                 recompute=int(Recompute.FULL if full else Recompute.SELECTIVE),
             ),
-            cluster=_dgx_a100(tp * pp),
+            cluster=dgx_a100(tp * pp),
             batch=batch,
             tokens=2048,
             program=MEGATRON_2022,
@@ -120,7 +124,7 @@ def narayanan() -> tuple[Measured, ...]:
                 micro_batch=micro_batch,
                 recompute=int(Recompute.FULL),
             ),
-            cluster=_dgx_a100(devices),
+            cluster=dgx_a100(devices),
             batch=batch,
             tokens=2048,
             program=replace(MEGATRON_2021, overlapped_data=overlapped),
@@ -132,7 +136,7 @@ def narayanan() -> tuple[Measured, ...]:
 
 # Llama 3 (arXiv 2407.21783) table 4: cp, dp, devices, tokens, sequences a replica, TFLOP/s of a device. TP 8, PP 16,
 # one sequence at a time; §3.3.2: one layer a chunk (the first chunk is the embedding, the last one the output), weights
-# gathered once a step (FSDP without resharding after forward).
+# gathered once a step (FSDP without resharding after forward); NVLink 4, RoCE of 400 Gbit/s.
 _LLAMA_3 = (
     (1, 64, 8192, 8192, 32, 430),
     (1, 128, 16384, 8192, 16, 400),
@@ -146,7 +150,7 @@ def llama_3(shape: ModelShape) -> tuple[Measured, ...]:
         Measured(
             shape=shape,
             layouts=Layouts.of(Layout(dp=dp, tp=8, pp=16, cp=cp, vpp=8, sp=True, zero=2)),
-            cluster=hosts("h100", devices, inside="nvlink-4", between="roce-400"),
+            cluster=hosts("h100", devices, inside=450, between=50),
             batch=dp * each,
             tokens=tokens,
             program=ELEMENTARY,

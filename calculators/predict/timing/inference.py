@@ -100,8 +100,8 @@ def decode_step(
     >>> cable = Link.on(rung("connectx-7-spark"))
     >>> sparks = Cluster(device=DEVICES["dgx-spark"], tiers=(Tier(devices=2, link=cable),))
     >>> step = decode_step(MODELS["llama-3.1-70b"].shape, Layouts(tp=2), sparks, batch=1, context_tokens=1000)
-    >>> (1 / step.total).round(2).item()
-    2.88
+    >>> (1 / step.total).round(1).item()
+    2.9
     """
     job = Job.of(shape, layouts, cluster, tokens=1, batch=batch, program=MEGATRON, efficiency=efficiency)
     group = job.batch / np.minimum(job.axes["pp"], job.batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -61,21 +62,8 @@ def products(
     weight less than once; when the products end, half of a square is idle on average. Gradients of weights have all
     rows as their inner side.
     """
-    cut = float(sum(each.inner * each.outer for each in matmuls if each.cut))
-    whole = float(sum(each.inner * each.outer for each in matmuls if not each.cut))
-    weights = cut / ways + whole
-    work = 2 * rows * weights
-    busy = work / speeds.flops_per_second
-    operands = np.maximum(work * (ELEMENT / speeds.outputs**0.5), ELEMENT * experts * weights)
-    each_way = busy + operands / speeds.bytes_per_second
-    inner, outer = _side(matmuls, "inner", ways), _side(matmuls, "outer", ways)
-    idle = speeds.outputs / 2 * 2 / speeds.flops_per_second  # for each element of the inner side
-    written = ELEMENT * rows / speeds.bytes_per_second
-    return Products(
-        forward=each_way + np.minimum(idle * inner, busy) + written * outer,
-        to_inputs=each_way + np.minimum(idle * outer, busy) + written * inner,
-        to_weights=each_way + np.minimum(idle * len(matmuls) * rows, busy),
-    )
+    parts = [_product(each, speeds, rows=rows, ways=ways, experts=experts) for each in matmuls]
+    return reduce(Products.plus, parts)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -184,11 +172,25 @@ def _attention(job: Job) -> tuple[Floats, Floats, Floats]:
     return forward, made + 3 * used + program.scores[1] * scores, forward
 
 
-def _side(matmuls: Sequence[Matmul], which: str, ways: Floats) -> Floats:
-    """The inner or the outer sides of all of them together, on one device."""
-    cut = float(sum(getattr(each, which) for each in matmuls if each.cut == which))
-    whole = float(sum(getattr(each, which) for each in matmuls if each.cut != which))
-    return cut / ways + whole
+def _product(
+    matmul: Matmul, speeds: Speeds, *, rows: Floats, ways: Floats, experts: Floats | float
+) -> Products:
+    inner = matmul.inner / ways if matmul.cut == "inner" else floats(matmul.inner)
+    outer = matmul.outer / ways if matmul.cut == "outer" else floats(matmul.outer)
+    weights = inner * outer
+    work = rows * (2 * weights)
+    busy = work / speeds.flops_per_second
+    operands = np.maximum(work * (ELEMENT / speeds.outputs**0.5), ELEMENT * experts * weights)
+    each_way = busy + operands / speeds.bytes_per_second
+    idle = (
+        speeds.outputs / speeds.flops_per_second
+    )  # half of the outputs, two operations for each inner element
+    written = rows * (ELEMENT / speeds.bytes_per_second)
+    return Products(
+        forward=each_way + np.minimum(idle * inner, busy) + written * outer,
+        to_inputs=each_way + np.minimum(idle * outer, busy) + written * inner,
+        to_weights=each_way + np.minimum(idle * rows, busy),
+    )
 
 
 def _projected_width(shape: ModelShape) -> int:
