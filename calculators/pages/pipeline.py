@@ -135,6 +135,10 @@ class PipelineCase:
         kind = SCHEDULES[self.schedule]
         chunks = (self.chunks or kind.chunks or 1) if self.schedule is not Schedule.DUALPIPE else 1
         each = self.stages * chunks * (3 if kind.splits else 2)
+        if self.schedule is Schedule.NAIVE:
+            each *= (
+                4  # nothing happens at the same time, so the picture is as long as all operations in a row
+            )
         most = MOST_OPERATIONS // each
         if self.stages > MOST_STAGES_DRAWN:
             return 0
