@@ -128,6 +128,7 @@ def test_numbers_that_break_a_rule_are_named_with_the_nearest_that_work(client):
     assert "tp is 6, but 6 ranks cannot share 64 attention heads equally. Nearest that work: 4 or 8." in said
     assert "Use TP 4, or TP 2 × PP 3 on all 6 with several requests in flight." in said
     assert "the numbers break a rule" in said
+    assert "Checked by vLLM" in said
 
 
 def test_a_size_that_no_button_has_gets_a_button(client):

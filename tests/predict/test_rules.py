@@ -214,6 +214,12 @@ class TestPipeline:
             "Or instead: pp 2."
         )
 
+    def test_its_gpipe_takes_any_number(self):
+        few = {"micro_batches": 2, "tool": "torchtitan"}
+
+        assert broken(LLAMA_70B, Layout(pp=4), schedule="1f1b", **few) == ["R6"]
+        assert check(LLAMA_70B, Layout(pp=4), schedule="gpipe", **few) == ()
+
     def test_torchtitan_deals_interleaved_micro_batches_out_in_equal_rounds(self):
         """torch 2.13 names 10 micro-batches on 4 stages, two rounds of five, as allowed."""
         layout = Layout(pp=4, vpp=2)
@@ -481,6 +487,31 @@ class TestTheTable:
         assert rule.source
         assert rule.tools <= set(TOOLS)
         assert rule.axis == rule.axes[0]
+
+    @pytest.mark.parametrize(
+        ("layout", "known", "checked_by"),
+        [
+            ({"tp": 3}, {}, ""),
+            ({"tp": 8}, {"tool": "megatron-0.15"}, "Megatron-LM 0.15 (core 0.15)"),
+            (
+                {"pp": 3},
+                {},
+                "Megatron-LM (d98e8a64 of August 2026, with Transformer Engine)",
+            ),
+            (
+                {"tp": 16},
+                {"tool": "vllm", "decode_cp": 16},
+                "vLLM (its serving documentation of 2026)",
+            ),
+        ],
+    )
+    def test_a_rule_of_one_program_names_it_and_its_version(self, layout, known, checked_by):
+        shape = dataclasses.replace(LLAMA_70B, kv_heads=2)
+
+        found = check(shape, Layout(**layout), **known)[0]
+
+        assert found.checked_by == checked_by
+        assert found.source == BY_ID[found.rule].source
 
     def test_only_placement_is_advice_and_only_padding_a_note(self):
         kinds = {kind: [rule.id for rule in RULES if rule.kind is kind] for kind in (Kind.ADVICE, Kind.NOTE)}

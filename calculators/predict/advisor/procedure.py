@@ -14,7 +14,7 @@ from math import gcd
 from calculators.predict.advisor.advice import Finding, Outcome, Remedy, Technique
 from calculators.predict.advisor.facts import FAR, OVERFLOWS, Facts
 from calculators.predict.links import LADDER, RUNGS
-from calculators.predict.rules import BY_ID, Case, Kind, Violation, violations
+from calculators.predict.rules import Case, Kind, Violation, violations
 from calculators.predict.rules import tool as tool_of
 from calculators.predict.shapes import Experts, Layouts, ModelShape, Phase
 
@@ -61,14 +61,10 @@ def _rules(facts: Facts) -> Said | None:
     first = found[0]
     cure = _CURES.get(first.rule, _another_size)
     outcome = replace(
-        cure(facts, first), finding=F.RULE, rules=found, sources=(_source(first), f"rule {first.rule}")
+        cure(facts, first), finding=F.RULE, rules=found, sources=(first.source, f"rule {first.rule}")
     )
     numbers = " and ".join(dict.fromkeys(each.rule for each in found))
     return Said(answer=f"No, they break {numbers}", outcome=outcome)
-
-
-def _source(found: Violation) -> str:
-    return BY_ID[found.rule].source
 
 
 def _heads(facts: Facts, found: Violation) -> Outcome:

@@ -39,6 +39,7 @@ class Case:
     tokens                 length of a sequence [tokens]
     batch                  global batch [sequences]
     given_micro_batches    micro-batches per step; otherwise batch ÷ (dp × micro_batch)
+    schedule               a value of schedules.Schedule; None is 1F1B, or interleaved where vpp is above 1
     micro_batch_group      consecutive micro-batches of one chunk in an interleaved schedule; pp unless given
     devices                all devices of the run
     devices_per_host       devices that share the fast link
@@ -58,6 +59,7 @@ class Case:
     tokens: ArrayLike | None = None
     batch: ArrayLike | None = None
     given_micro_batches: ArrayLike | None = None
+    schedule: str | None = None
     micro_batch_group: ArrayLike | None = None
     devices: ArrayLike | None = None
     devices_per_host: ArrayLike | None = None

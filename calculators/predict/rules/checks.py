@@ -14,6 +14,7 @@ from calculators.predict.arrays import Floats
 from calculators.predict.rules.case import Case, Mask
 from calculators.predict.rules.sizes import minimum_devices
 from calculators.predict.rules.table import RULES, Clause, Kind, Rule
+from calculators.predict.rules.tools import EVERY, TOOLS
 from calculators.predict.shapes import Layout, Layouts, ModelShape
 
 
@@ -24,6 +25,8 @@ class Violation:
     nearest   values of `axis` that would keep it, the rest as it is
     or_else   values of other axes that would, each with that axis
     reads     the sizes of the model that it is about
+    checked_by   the program and the version that checks this, where others do not; else empty
+    source    where the rule is written
     """
 
     rule: str
@@ -34,6 +37,8 @@ class Violation:
     or_else: tuple[tuple[str, tuple[int, ...]], ...] = ()
     kind: Kind = Kind.REFUSED
     reads: tuple[str, ...] = ()
+    checked_by: str = ""
+    source: str = ""
 
     @property
     def sentence(self) -> str:
@@ -132,6 +137,8 @@ def violations(case: Case) -> tuple[Violation, ...]:
                     or_else=() if note else tuple((other, sizes) for other, sizes in others if sizes),
                     kind=rule.kind,
                     reads=clause.reads,
+                    checked_by="" if clause.tools == EVERY else _name(case.tool),
+                    source=rule.source,
                 )
             )
     return tuple(found)
@@ -288,6 +295,11 @@ def _one_layout(case: Case) -> None:
     if sizes:
         shapes = ", ".join(f"{name} {shape}" for name, shape in sizes.items())
         raise ValueError(f"Sentences are about one layout, but the axes have shapes: {shapes}. Use `legal`.")
+
+
+def _name(key: str) -> str:
+    """A tool with its version, as a sentence names it."""
+    return f"{TOOLS[key].name} ({TOOLS[key].version})"
 
 
 def _either(axis: str, sizes: tuple[int, ...]) -> str:
