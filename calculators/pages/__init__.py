@@ -3,6 +3,7 @@
 A new page adds its module here and a template of its name; its address and its card follow.
 """
 
+from calculators.pages.experts import EXPERTS
 from calculators.pages.link_speed import LINK_SPEED
 from calculators.pages.model import MODEL
 from calculators.pages.pipeline import PIPELINE
@@ -10,4 +11,4 @@ from calculators.pages.traffic import TRAFFIC
 from calculators.pages.which import WHICH
 from calculators.workbench import Calculator
 
-CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, LINK_SPEED, PIPELINE, MODEL, WHICH)
+CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, LINK_SPEED, PIPELINE, EXPERTS, MODEL, WHICH)

@@ -164,6 +164,70 @@ class ExpertExchange:
         return _spread(floats(self.dispatch.sum(axis=0)))
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RoutedLayer:
+    """One sparse layer: what was asked, where its tokens go, and the bytes that this moves."""
+
+    tokens: int
+    experts_per_token: int
+    hidden_size: int
+    skew: float
+    capacity_factor: float | None
+    copies: str
+    dispatch_bytes_per_element: float
+    routed: Routed
+    exchange: ExpertExchange
+
+
+def skewed_layer(
+    *,
+    experts: int,
+    experts_per_token: int,
+    hidden_size: int,
+    ranks: int,
+    tokens: int,
+    skew: float = 0.0,
+    capacity_factor: float | None = None,
+    copies: str = "expert",
+    dispatch_bytes_per_element: float = 2,
+    combine_bytes_per_element: float = 2,
+    padded: bool = False,
+) -> RoutedLayer:
+    """One layer whose experts are wanted by a power law, on average: `power_law`, `route` and `exchange` in one.
+
+    Arguments as there; `tokens` are those of each rank.
+
+    >>> layer = skewed_layer(experts=8, experts_per_token=2, hidden_size=4096, ranks=8, tokens=4096, skew=0.5)
+    >>> round(layer.exchange.received_spread.imbalance, 2)
+    1.83
+    """
+    routed = route(
+        power_law(experts, skew),
+        tokens=tokens,
+        experts_per_token=experts_per_token,
+        ranks=ranks,
+        capacity_factor=capacity_factor,
+        copies=copies,
+    )
+    return RoutedLayer(
+        tokens=tokens,
+        experts_per_token=experts_per_token,
+        hidden_size=hidden_size,
+        skew=skew,
+        capacity_factor=capacity_factor,
+        copies=copies,
+        dispatch_bytes_per_element=dispatch_bytes_per_element,
+        routed=routed,
+        exchange=exchange(
+            routed,
+            hidden_size=hidden_size,
+            dispatch_bytes_per_element=dispatch_bytes_per_element,
+            combine_bytes_per_element=combine_bytes_per_element,
+            padded=padded,
+        ),
+    )
+
+
 def route(
     shares: ArrayLike,
     *,
@@ -374,11 +438,8 @@ def _missed(chances: Floats, k: int, kept_part: Floats, ranks: int) -> Floats:
     odds = np.zeros(experts)
     odds[~certain] = _odds(chances[~certain], left)
     with_lost = np.vstack([odds * lost, odds])  # the last row counts all choices
-    sums = np.zeros((ranks + 1, left + 1))
-    sums[:, 0] = 1.0
-    for expert in np.flatnonzero(~certain):
-        sums[:, 1:] += with_lost[:, expert, None] * sums[:, :-1]
-    return floats(missed * sums[:-1, -1] / sums[-1, -1])
+    sums = _symmetric_sums(with_lost, left)[:, -1, left]
+    return floats(missed * sums[:-1] / sums[-1])
 
 
 def _odds(chances: Floats, k: int) -> Floats:
@@ -391,7 +452,7 @@ def _odds(chances: Floats, k: int) -> Floats:
     for _ in range(50):
         odds = odds / odds.max()
         both_ways = _symmetric_sums(np.vstack([odds, odds[::-1]]), k)
-        before, after = both_ways[:, 0], both_ways[::-1, 1]
+        before, after = both_ways[0], both_ways[1, ::-1]
         others = np.sum(before[:-1, :k] * after[1:, k - 1 :: -1], axis=1)
         have = odds * others / before[-1, k]
         if np.allclose(have, chances, rtol=1e-3):
@@ -401,12 +462,15 @@ def _odds(chances: Floats, k: int) -> Floats:
 
 
 def _symmetric_sums(odds: Floats, k: int) -> Floats:
-    """Weights of all choices of 0 … k from the first 0 … E experts, for several rows of odds: (E+1, rows, k+1)."""
+    """Weights of all choices of 0 … k from the first 0 … E experts, for several rows of odds: (rows, E+1, k+1).
+
+    Every choice of j has a last expert, and one of j−1 before it.
+    """
     rows, experts = odds.shape
-    sums = np.zeros((experts + 1, rows, k + 1))
+    sums = np.zeros((rows, experts + 1, k + 1))
     sums[:, :, 0] = 1.0
-    for expert in range(experts):
-        sums[expert + 1, :, 1:] = sums[expert, :, 1:] + odds[:, expert, None] * sums[expert, :, :-1]
+    for chosen in range(1, k + 1):
+        sums[:, 1:, chosen] = np.cumsum(odds * sums[:, :-1, chosen - 1], axis=1)
     return sums
 
 
