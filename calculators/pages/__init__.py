@@ -7,8 +7,9 @@ from calculators.pages.experts import EXPERTS
 from calculators.pages.link_speed import LINK_SPEED
 from calculators.pages.model import MODEL
 from calculators.pages.pipeline import PIPELINE
+from calculators.pages.planner import PLANNER
 from calculators.pages.traffic import TRAFFIC
 from calculators.pages.which import WHICH
 from calculators.workbench import Calculator
 
-CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, LINK_SPEED, PIPELINE, EXPERTS, MODEL, WHICH)
+CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, LINK_SPEED, PIPELINE, EXPERTS, PLANNER, WHICH, MODEL)
