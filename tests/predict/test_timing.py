@@ -16,6 +16,7 @@ from calculators.predict.implementations import ELEMENTARY, MEGATRON, MEGATRON_2
 from calculators.predict.links import rung
 from calculators.predict.parameters import embedding_parameters, total_parameters
 from calculators.predict.placement import groups
+from calculators.predict.schedules import timetable
 from calculators.predict.serving import decode_work
 from calculators.predict.shapes import Layout, Layouts
 from calculators.predict.timing import (
@@ -28,7 +29,7 @@ from calculators.predict.timing import (
     training_step,
 )
 from tests.predict.sentences import exactly
-from tests.predict.timing_oracles import dgx_a100, gpt, korthikanti, llama_3, narayanan
+from tests.predict.timing_oracles import dgx_a100, gpt, hosts, korthikanti, llama_3, narayanan
 
 SMALL = gpt("small", hidden=1024, heads=16, layers=24)
 DENSE = MODELS["llama-3.1-8b"].shape
@@ -179,6 +180,51 @@ def test_oracle_30_llama_3_s_layouts_use_all_devices_and_16_777_216_tokens_each(
     assert replace(runs[2].layouts, dp=4).world_size != runs[2].cluster.devices
 
 
+# Ultra-Scale Playbook, tensor parallelism of a 3B model on H100 hosts of eight: tokens/s of a device at TP 2 … 32. Its
+# sizes and micro-batches are not printed, so only the shape of the curve can be held against it.
+@pytest.mark.parametrize(
+    ("sp", "measured"),
+    [(False, [13923, 12421, 10903, 6246, 2146]), (True, [14167, 13460, 10889, 6159, 3610])],
+)
+def test_o_34_tensor_parallelism_falls_off_where_it_leaves_the_host(sp, measured):
+    shape = replace(
+        MODELS["llama-3.1-8b"].shape, hidden_size=3072, layers=28, attention_heads=24, ffn_width=8192
+    )
+    tp = np.array([2, 4, 8, 16, 32])
+
+    step = training_step(
+        shape,
+        Layouts(tp=tp, sp=sp, micro_batch=2),
+        hosts("h100", 32, inside=450, between=50),
+        tokens=4096,
+        batch=2,
+        implementation=replace(MEGATRON, overlapped_tensor=False),
+    )
+
+    tokens_per_second = 2 * 4096 / step.total / tp
+    kept = tokens_per_second[1:] / tokens_per_second[:-1]
+    kept_there = np.divide(measured[1:], measured[:-1])
+    assert np.all(kept < 1)
+    assert kept[2] == pytest.approx(kept_there[2], abs=0.1)  # from one host to two
+    assert kept[2] < kept[:2].min() - 0.1
+    assert kept_there[2] < kept_there[:2].min() - 0.1
+
+
+# calculators.md §5.3: Calculon's own example, which leaves out the logits and stage imbalance.
+def test_calculon_s_trillion_parameters_wait_as_large_a_share_of_the_step():
+    step = training_step(
+        gpt("1T", hidden=25600, heads=160, layers=128),
+        Layouts(dp=12, tp=4, pp=64, micro_batch=4, recompute=2),
+        dgx_a100(3072),
+        tokens=2048,
+        batch=3072,
+        implementation=MEGATRON_2022,
+    )
+
+    assert (step.bubble / step.total).item() == pytest.approx(65.0829 / 131.9006, abs=0.03)
+    assert 131.9006 < step.total.item() < 1.2 * 131.9006
+
+
 # --- A second way ---------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +277,26 @@ def test_compute_and_bubble_are_a_1f1b_step_played_event_by_event(stages, micro_
         [share * turn for turn in turns], [(1 - share) * turn for turn in turns], micro_batches
     )
     assert (step.compute + step.bubble).item() == pytest.approx(played)
+
+
+@given(stages=st.sampled_from([2, 3, 4, 6]), rounds=st.integers(1, 3), chunks=st.sampled_from([2, 4]))
+def test_the_bubble_of_interleaved_chunks_is_what_their_timetable_leaves_idle(stages, rounds, chunks):
+    step = training_step(
+        SMALL, Layouts(pp=stages, vpp=chunks), cluster_of(24), tokens=2048, batch=stages * rounds
+    )
+    turn = step.bubble.item() * chunks / (stages - 1)  # of one micro-batch on one stage
+
+    played = timetable(
+        "interleaved",
+        stages=stages,
+        micro_batches=stages * rounds,
+        chunks=chunks,
+        forward=turn / 3,
+        backward_input=turn / 3,
+        backward_weight=turn / 3,
+    )
+
+    assert step.bubble.item() == pytest.approx(played.makespan - stages * rounds * turn)
 
 
 def loops(shape, layout, cluster, *, tokens, batch, micro_batch, recompute, program, efficiency=FITTED):
