@@ -29,7 +29,8 @@ def play_tree_broadcast(ranks):
     return steps
 
 
-def test_a_ring_all_reduce_sends_1_then_one_and_a_half_then_one_and_three_quarters():
+def test_oracle_11_a_ring_all_reduce_sends_1_then_one_and_a_half_then_one_and_three_quarters():
+    # nccl-tests doc/PERFORMANCE.md: 2·(n−1)/n
     assert collectives.all_reduce_bytes(1, [2, 4, 8]).tolist() == [1.0, 1.5, 1.75]
 
 

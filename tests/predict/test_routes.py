@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calculators.predict import collectives
+from calculators.predict import collectives, gloo
 from calculators.predict.collectives import BACKENDS, GLOO, Backend, Kind
 from calculators.predict.routes import routes
 from tests.predict.sentences import exactly
@@ -309,6 +309,31 @@ def test_a_ring_carries_an_all_to_all_s_bytes_half_of_the_way_round():
 
     assert collectives.all_to_all_bytes(local, n, algorithm="ring") == total / 2 * (1 - 1 / n)
     assert collectives.all_gather_bytes(total, n) == total * (1 - 1 / n)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize(
+    ("kind", "measured"),
+    [
+        (Kind.ALL_REDUCE, lambda size, n: gloo.all_reduce(size, n, bytes_per_element=4)),
+        (Kind.REDUCE_SCATTER, lambda size, n: gloo.reduce_scatter(size, n, bytes_per_element=4)),
+        (Kind.ALL_GATHER, lambda size, n: gloo.all_gather(size // n, n)),
+        (Kind.ALL_TO_ALL, lambda size, n: gloo.all_to_all(size, n)),
+        (Kind.BROADCAST, lambda size, n: gloo.broadcast(size, n)),
+    ],
+    ids=lambda value: str(value) if isinstance(value, Kind) else "",
+)
+def test_gloo_s_algorithms_move_the_payload_that_its_sockets_carry(kind, measured, n):
+    size = 4 * 2 * 3 * 8 * 1000  # whole segments for every n here
+
+    payload = measured(size, n).payload
+
+    name = GLOO.algorithm_of(kind)
+    assert payload.sum() == pytest.approx(collectives.group_bytes(kind, size, n, algorithm=name))
+    assert payload.sum(axis=1).max() == pytest.approx(collectives.sent_bytes(kind, size, n, algorithm=name))
+    # gloo's all-reduce goes to the rank before, the textbook's to the one after: the same, seen in a mirror
+    ours = routes(kind, n, algorithm=name).matrix * size
+    assert payload == pytest.approx(ours) or payload == pytest.approx(ours.T)
 
 
 def test_gloo_s_reduce_scatter_costs_twice_the_textbook_s():

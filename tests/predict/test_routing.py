@@ -12,11 +12,14 @@ from calculators.predict.routing import (
     power_law,
     route,
     route_choices,
+    skewed_layer,
     uniform,
 )
+from calculators.predict.routing_formulas import routing_formulas
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic import expert_parallel
 from tests.predict.sentences import exactly
+from tests.predict.test_traffic import value_of
 
 OVER = st.sampled_from(["rank", "group"])
 COPIES = st.sampled_from(["expert", "rank"])
@@ -237,6 +240,37 @@ def test_one_rank_has_all_experts_and_sends_nothing():
     moved = exchange(route(power_law(8, 1), tokens=10, experts_per_token=2, ranks=1), hidden_size=4)
 
     assert (moved.sent.sum(), moved.received.sum(), moved.received_spread.imbalance) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("copies", ["expert", "rank"])
+def test_every_formula_s_numbers_come_to_what_they_explain(copies):
+    layer = skewed_layer(
+        experts=8,
+        experts_per_token=2,
+        hidden_size=64,
+        ranks=4,
+        tokens=100,
+        skew=1.0,
+        capacity_factor=1.25,
+        copies=copies,
+    )
+    found = {formula.gives.split()[0]: formula for formula in routing_formulas(layer)}
+
+    for name in ("Bytes", "Of", "Places", "The"):
+        plain = found[name].numbers.replace(r"\left\lceil", "np.ceil(").replace(r"\right\rceil", ")")
+        left, right = value_of(plain)
+        assert left == pytest.approx(right, rel=1e-4), found[name].gives
+    balanced = exchange(
+        route(uniform(8), tokens=100, experts_per_token=2, ranks=4, copies=copies), hidden_size=64
+    )
+    assert value_of(found["Bytes"].numbers)[1] == pytest.approx(balanced.sent_spread.mean, abs=1)
+    assert (
+        value_of(found["Places"].numbers.replace(r"\left\lceil", "np.ceil(").replace(r"\right\rceil", ")"))[1]
+        == 32
+    )
+    assert value_of(found["The"].numbers)[1] == pytest.approx(
+        layer.exchange.received_spread.imbalance, rel=1e-4
+    )
 
 
 @pytest.mark.parametrize(
