@@ -21,6 +21,9 @@ FAST_SECONDS = 1e-5
 """A link is fast where a small exchange typically takes less. NVLink and RDMA networks do; PCIe collectives, at 10 to
 54 µs, do not (NCCL issue 1439), and vLLM's guide asks for pipeline parallelism there."""
 
+LONG_TOKENS = 8_192
+"""From here Megatron-LM's guide recommends context parallelism."""
+
 OVERFLOWS: Mapping[str, str] = {
     "layer": "one layer’s own matrices",
     "stack": "all layers together, though each fits",
@@ -197,8 +200,14 @@ class Facts:
 
     @property
     def overflows(self) -> tuple[str, ...]:
-        """What does not fit, in the order of OVERFLOWS."""
+        """What does not fit, in the order of OVERFLOWS: as given, or as other facts make plain.
+
+        Where a sequence is long and its tokens are shared out already, and it still does not fit, it is the sequence.
+        """
         given = self.overflow or ()
+        shared = self.sp or (self.cp or 1) > 1
+        if not given and self.fits is False and shared and (self.tokens or 0) >= LONG_TOKENS:
+            given = ("sequence",)
         return tuple(name for name in OVERFLOWS if name in given)
 
     @property

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import gcd
 
 from calculators.predict.advisor.advice import Finding, Outcome, Remedy, Technique
-from calculators.predict.advisor.facts import FAR, OVERFLOWS, Facts
+from calculators.predict.advisor.facts import FAR, LONG_TOKENS, OVERFLOWS, Facts
 from calculators.predict.links import LADDER, RUNGS
 from calculators.predict.rules import Case, Kind, Violation, violations
 from calculators.predict.rules import tool as tool_of
@@ -23,7 +23,6 @@ Against = dict[Technique | Remedy, str]
 
 NEAR_CEILING = 0.6  # decode rarely reaches more than 60 to 90 % of the memory's peak
 LINK_IDLE = 0.1  # below a tenth of its bandwidth a link is not what is waited for
-LONG_TOKENS = 8_192  # from here Megatron-LM's guide recommends context parallelism
 MOSTLY_BUSY = 0.7  # a well-filled pipeline idles less than that: (p − 1)/(m + p − 1) is 0.27 for p 4 and m 8
 HOT = 1.5  # an expert-parallel exchange is as slow as its busiest rank
 
@@ -101,7 +100,8 @@ def _heads(facts: Facts, found: Violation) -> Outcome:
         R.ANY_SIZE: f"One device fewer helps only where it divides too: {heads} heads go {alone} ways, not "
         f"{(facts.tp or 2) - 1}."
         if (facts.tp or 2) - 1 not in found.nearest
-        else f"Only sizes that divide the heads work: {alone}.",
+        else f"Only sizes that divide the heads work; the nearest is {alone}.",
+        T.TENSOR: f"{found.given}, {found.why}; TP {alone} leaves devices over.",
         T.EXPERT: "The heads of attention are what does not divide, and experts are no part of attention.",
         T.DATA: "The model is split because one device does not hold it, so replicas of a device each cannot be.",
     }
@@ -279,7 +279,7 @@ def _hot_experts(facts: Facts) -> Said | None:
         outcome=Outcome(
             technique=T.NONE_OF_THESE,
             finding=F.HOT_EXPERT,
-            families=(T.EXPERT,),
+            families=in_use(facts) or (T.EXPERT,),
             says="Balance the experts: move or copy the busy ones, and train the router to spread tokens.",
             why="An exchange among experts ends when its busiest rank has everything, so the mean says "
             "nothing about "
@@ -306,6 +306,7 @@ def _at_ceiling(facts: Facts) -> Said | None:
         outcome=Outcome(
             technique=T.NONE_OF_THESE,
             finding=F.MEMORY_BANDWIDTH,
+            families=in_use(facts),
             says="Read fewer bytes for a token: quantise the weights, or take a mixture of experts.",
             why="Each token reads all active weights from memory once. The devices already read nearly as fast as "
             "their memory allows, whatever joins them.",
@@ -335,6 +336,7 @@ def _right_rung(facts: Facts) -> Said | None:
         outcome=Outcome(
             technique=T.NONE_OF_THESE,
             finding=F.WRONG_RUNG,
+            families=in_use(facts),
             says=f"Bind the run to the addresses of {RUNGS[link].name}: its messages take another link.",
             why=f"One exchange takes {took * 1e3:.3g} ms{looks}. No split helps while its messages land there.",
             against={
@@ -436,7 +438,7 @@ def _link_matters(facts: Facts) -> Said | None:
         outcome=Outcome(
             technique=T.NONE_OF_THESE,
             finding=F.LINK_NOT_THE_LIMIT,
-            families=(T.PIPELINE,) if (facts.pp or 1) > 1 else (),
+            families=in_use(facts),
             says="Keep the split and look elsewhere: keep more requests in flight, and see whether the "
             "devices compute.",
             why="A boundary between stages hands over one activation for a token, which fills no link. "
@@ -490,7 +492,8 @@ def _one_at_a_time(facts: Facts) -> Outcome:
     return Outcome(
         technique=T.PIPELINE,
         finding=F.ONE_AT_A_TIME,
-        says="Use a real pipeline with several micro-batches, or tensor parallelism, or FSDP.",
+        families=(T.PIPELINE, T.TENSOR),
+        says="Use a real pipeline with several micro-batches, or tensor parallelism on a fast link.",
         why=why,
         against=against,
         sources=sources,
@@ -512,7 +515,7 @@ def _bubble(facts: Facts) -> Outcome:
     return Outcome(
         technique=T.NONE_OF_THESE,
         finding=F.BUBBLE,
-        families=(T.PIPELINE,),
+        families=in_use(facts) or (T.PIPELINE,),
         says="Keep at least as many requests in flight as there are stages, or use fewer stages.",
         why="A stage works only while a request is in it. With few in flight the others wait, and a "
         "request passes all of "
@@ -661,14 +664,11 @@ def _it_fits(facts: Facts) -> Outcome:
 def _piece(facts: Facts) -> Said | None:
     overflows = facts.overflows
     if not overflows:
-        if facts.one_fits is False and facts.sp and (facts.tokens or 0) >= LONG_TOKENS:
-            return Said(
-                answer=f"The sequence: {facts.tokens:,} tokens, with sequence parallelism already on",
-                outcome=_sequence(facts),
-            )
         return None
     answer = " and ".join(OVERFLOWS[name] for name in overflows)
     answer = answer[0].upper() + answer[1:]
+    if facts.overflow is None:
+        answer = f"The sequence: its {facts.tokens:,} tokens are shared out already"
     if {"layer", "stack"} <= set(overflows):
         return Said(answer=answer, outcome=_by_topology(facts) if len(overflows) == 2 else _several(facts))
     if len(overflows) > 1:
@@ -836,7 +836,12 @@ def _kv_cache(facts: Facts) -> Outcome:
             finding=F.KV_CACHE,
             says=f"{shorter}; with a second device, share the key-value heads by tensor parallelism.",
             why=why,
-            against=against,
+            against={
+                **against,
+                T.TENSOR: "It shares key-value heads among devices, and there is one.",
+                T.CONTEXT: "It shares tokens among devices, and there is one.",
+                T.PIPELINE: "It would leave half the layers, with their cache, to a second device; there is one.",
+            },
             sources=("vLLM issues 10517 and 2418",),
         )
     if spread:
@@ -981,7 +986,13 @@ PROCEDURE = (
 )
 
 
-# What is known of the rules from facts alone.
+# What the facts say without being asked.
+
+
+def in_use(facts: Facts) -> tuple[Technique, ...]:
+    """The families that the layout has already."""
+    sizes = ((T.TENSOR, facts.tp), (T.PIPELINE, facts.pp), (T.CONTEXT, facts.cp), (T.EXPERT, facts.ep))
+    return tuple(family for family, size in sizes if (size or 1) > 1)
 
 
 def broken_rules(facts: Facts) -> tuple[Violation, ...]:

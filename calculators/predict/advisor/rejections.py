@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from calculators.predict.advisor.advice import FAMILIES, Outcome, Rejected, Remedy, Technique
+from calculators.predict.advisor.advice import FAMILIES, Finding, Outcome, Rejected, Remedy, Technique
 from calculators.predict.advisor.facts import Facts
 
 WEIGHTS = {"layer", "stack", "experts"}
 TOKENS = {"activations", "sequence"}
+KEPT_AS_IT_IS = "The rule can be kept with the split that is there, so no other is needed for it."
 
 
 def rejected(facts: Facts, outcome: Outcome) -> tuple[Rejected, ...]:
@@ -20,11 +21,16 @@ def rejected(facts: Facts, outcome: Outcome) -> tuple[Rejected, ...]:
     ]
     named = {each.option for each in own}
     rest = [
-        Rejected(option=family, reason=_REASONS[family](facts, outcome))
+        Rejected(option=family, reason=_reason(family, facts, outcome))
         for family in FAMILIES
         if family not in outcome.uses and family not in named
     ]
-    if outcome.technique in (Technique.TENSOR, Technique.PIPELINE, Technique.EXPERT, Technique.CONTEXT):
+    if outcome.finding is None and outcome.technique in (
+        Technique.TENSOR,
+        Technique.PIPELINE,
+        Technique.EXPERT,
+        Technique.CONTEXT,
+    ):
         rest.append(
             Rejected(
                 option=Remedy.UMBRELLA,
@@ -34,6 +40,21 @@ def rejected(facts: Facts, outcome: Outcome) -> tuple[Rejected, ...]:
             )
         )
     return (*own, *rest)
+
+
+def _reason(family: Technique, facts: Facts, outcome: Outcome) -> str:
+    put_right = outcome.finding is Finding.RULE and facts.one_fits is not False
+    if put_right and family not in (Technique.SEQUENCE, Technique.EXPERT):
+        return KEPT_AS_IT_IS
+    return _REASONS[family](facts, outcome)
+
+
+def _states(facts: Facts, outcome: Outcome) -> bool:
+    """Whether it is about model states, which replicas can share out."""
+    return "model-states" in facts.overflows or outcome.finding in (
+        Finding.REPLICATED,
+        Finding.GATHERED_OVER_SLOW_LINK,
+    )
 
 
 def _data(facts: Facts, outcome: Outcome) -> str:
@@ -50,7 +71,9 @@ def _data(facts: Facts, outcome: Outcome) -> str:
         return "Replicas answer other requests; this one gets no faster."
     if facts.wanted == "capacity" or outcome.technique is Technique.DO_NOT_SPLIT:
         return "Replicas add throughput, which is not what is asked for."
-    return "Another replica has the same trouble."
+    if "kv-cache" in over or outcome.finding is None:
+        return "More replicas of the whole model leave what does not fit as it is."
+    return "More replicas, each split the same way, would have the same trouble each."
 
 
 def _sharded(facts: Facts, outcome: Outcome) -> str:
@@ -75,11 +98,13 @@ def _tensor(facts: Facts, outcome: Outcome) -> str:
         return "It is in use already. What is too large here lies beside or between the layers that it cuts."
     if "sequence" in over or "activations" in over:
         return "It cuts weights, and leaves every rank with all tokens beside each layer."
+    if "kv-cache" in over:
+        return "It shares the cache only as far as there are key-value heads."
     if "stack" in over and "layer" not in over:
         return "It cuts layers that fit, and makes all devices wait for each other twice in each of them."
     if "experts" in over:
         return "It would cut every expert into slices that every token visits, with exchanges in every layer."
-    if "model-states" in over:
+    if _states(facts, outcome):
         return (
             "It would make the model smaller too, for exchanges in every layer; states can be shared "
             "out for a few a step."
@@ -99,8 +124,10 @@ def _pipeline(facts: Facts, outcome: Outcome) -> str:
         return "It moves whole layers, and it is the experts inside one that take the room."
     if facts.wanted == "latency":
         return "One request passes the stages in turn, so it gets no faster."
-    if "model-states" in over:
+    if _states(facts, outcome):
         return "It would divide the states too, and add a bubble; each layer’s work fits where it is."
+    if "kv-cache" in over:
+        return "A stage keeps the cache of its own layers, so it makes room too; one answer gets no faster."
     if facts.one_fits:
         return "It fits, so stages would only wait for each other."
     return "Stages would wait for each other, and nothing here needs the room that they give."
@@ -116,9 +143,11 @@ def _sequence(facts: Facts, outcome: Outcome) -> str:
 
 def _context(facts: Facts, outcome: Outcome) -> str:
     over = set(facts.overflows)
+    if "kv-cache" in over:
+        return "It shares the cache by tokens, which comes after its heads have been shared."
     if over & WEIGHTS or (facts.one_fits is False and not over):
         return "It cuts the sequence and leaves the whole weights on every device."
-    if "model-states" in over:
+    if _states(facts, outcome):
         return "It cuts activations. Model states stay whole on every device."
     return "The length of a sequence is not what is the matter."
 
