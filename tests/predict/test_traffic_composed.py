@@ -376,6 +376,24 @@ def test_with_sequence_parallelism_a_stage_hands_over_slices():
     assert whole.axes["pp"].wire_bytes == 4 * slices.axes["pp"].wire_bytes
 
 
+def test_scatter_gather_sends_slices_and_gathers_them_in_the_next_stage():
+    plain, sliced = (
+        moved(
+            replace(DENSE, tied_embeddings=False),
+            Layout(tp=4, pp=3, etp=4),
+            Phase.TRAINING,
+            scatter_gather=on,
+        )
+        for on in (False, True)
+    )
+
+    assert plain.axes["pp"].wire_bytes == 4 * sliced.axes["pp"].wire_bytes
+    # 2 boundaries, both ways, 16 micro-batches: each message is gathered, 3/4 of 32·64·2 bytes
+    extra = sliced.axes["tp"].group_wire_bytes - plain.axes["tp"].group_wire_bytes
+    assert extra == 2 * 2 * 16 * 4 * (3 / 4 * 32 * 64 * 2)
+    assert pair_matrix(sliced).sum() == sliced.world_wire_bytes
+
+
 def test_experts_that_the_tensor_group_shares_are_blocks_like_any_other():
     total = moved(SPARSE, Layout(tp=4, etp=4), Phase.DECODE)
 

@@ -240,6 +240,7 @@ def composed(
     weight_bytes_per_element: float | None = None,
     reshard_after_forward: bool = True,
     tensors_per_boundary: int = 1,
+    scatter_gather: bool = False,
     vocabulary: bool = False,
     backend: Backend = TEXTBOOK,
 ) -> Composition:
@@ -251,6 +252,8 @@ def composed(
     regather         sequence parallelism keeps slices and gathers them again backward (Megatron-LM)
     context, context_backward      kind and backward pass of `context_parallel`
     dispatch_bytes_per_element …   widths on the way; None for the model's own
+    scatter_gather   without sequence parallelism, each tensor-parallel rank sends 1/tp of what crosses a boundary, and
+                     the next stage gathers it (Narayanan 2021 §4.1); else every rank sends all of it
     vocabulary       count the embedding, logits and loss, too, as `tensor_parallel` does with vocab_size
 
     Raises ValueError where a size is below 1, a name is not known, or arrays do not broadcast. Whether a layout is
@@ -310,7 +313,7 @@ def composed(
     shares = (
         *case.tensor(regather=regather, blocks=blocks_per_layer, vocabulary=vocabulary),
         *case.context(context, context_backward),
-        *case.pipeline(tensors_per_boundary),
+        *case.pipeline(tensors_per_boundary, scatter_gather=scatter_gather),
         *case.experts(),
         *case.expert_tensor(regather=regather),
         *case.data(reshard=reshard_after_forward),
@@ -512,11 +515,12 @@ class _Case:
             share(Kind.ALL_TO_ALL, "outputs", m * both, outputs),
         ]
 
-    def pipeline(self, tensors: int) -> list[Share]:
+    def pipeline(self, tensors: int, *, scatter_gather: bool) -> list[Share]:
         p, t, sp = self.axes["pp"], self.axes["tp"], self.more["sp"]
         if not np.any(p > 1):
             return []
-        size = self.hidden_bytes * (1 - sp + sp / t)
+        whole = (1 - sp) * (not scatter_gather)
+        size = self.hidden_bytes * (whole + (1 - whole) / t)
         times = tensors * self.m
         shares = [
             self.share(
@@ -528,6 +532,13 @@ class _Case:
             shares.append(
                 self.share("pp", Kind.SEND, what, ranks=p, calls={"backward": times}, size=size, to=PREVIOUS)
             )
+        if scatter_gather and np.any((t > 1) & (sp < 1)):
+            # What a stage gets from the one before is as much as it would send back there, and the other way round.
+            arriving = {"backward": times * (1 - sp)} | (
+                {"forward": times * (1 - sp)} if self.training else {}
+            )
+            what, x = "parts from the other stage", self.hidden_bytes
+            shares.append(self.share("tp", Kind.ALL_GATHER, what, ranks=t, calls=arriving, size=x))
         if self.training and self.shape.tied_embeddings:
             what, half = (
                 "gradients of the embedding that both ends hold",
