@@ -11,6 +11,7 @@ from calculators.exchange_trials import CalculatedCalls, exchange_trial
 from calculators.fields import AddressForm, Choice, Decimal, ModelField, WholeNumber
 from calculators.figures import axis, figure, level, predicted_bar
 from calculators.lab.spec import Pattern
+from calculators.predict.arrays import Floats
 from calculators.predict.routing import RoutedLayer, skewed_layer
 from calculators.predict.routing_formulas import routing_formulas
 from calculators.predict.shapes import Experts, ModelShape
@@ -109,7 +110,7 @@ def _answer(form: ExpertsForm) -> ExpertsPage:
         why=_why(layer, experts),
         numbers=_numbers(layer, shape),
         heat=_heat(layer),
-        heat_unit=_UNITS[_unit(layer)],
+        heat_unit=_UNITS[_unit(layer.exchange.dispatch)],
         charts=(_chart(layer),),
         formulas=shown(routing_formulas(layer)),
         python=python_call(skewed_layer, **asked),
@@ -224,7 +225,8 @@ def _chart(layer: RoutedLayer) -> Chart:
     names = [str(rank) for rank in ranks]
     computed = layer.routed.rank_loads
     spread = layer.exchange.received_spread
-    mean = level(spread.mean, "mean received")
+    size, unit = 1024.0 ** _unit(dispatch), _UNITS[_unit(dispatch)]
+    mean = level(spread.mean / size, "mean received")
     mean["annotations"][0]["bgcolor"] = "var(--raised)"  # it stands among the bars
     few = (
         f"The {MOST_RANKS_DRAWN} of {layer.routed.ranks} ranks that receive most"
@@ -238,7 +240,7 @@ def _chart(layer: RoutedLayer) -> Chart:
                 predicted_bar(
                     name,
                     names,
-                    values[ranks].tolist(),
+                    (values[ranks] / size).tolist(),
                     colour="ep",
                     says=[iec_bytes(v) for v in values[ranks]],
                     pattern=pattern,
@@ -246,7 +248,7 @@ def _chart(layer: RoutedLayer) -> Chart:
                 for name, values, pattern in (("receives", received, ""), ("sends", sent, "/"))
             ],
             x=axis("rank") | {"type": "category", "showgrid": False},
-            y=axis("bytes in one dispatch") | {"rangemode": "tozero", "exponentformat": "SI"},
+            y=axis(f"{unit} in one dispatch") | {"rangemode": "tozero"},
             barmode="group",
             bargap=0.25,
             **mean,
@@ -279,7 +281,7 @@ def _heat(layer: RoutedLayer) -> tuple[tuple[Cell | None, ...], ...]:
     table = layer.exchange.dispatch
     if not 1 < len(table) <= MOST_RANKS_IN_MAP:
         return ()
-    most, size = table.max(), 1024.0 ** _unit(layer)
+    most, size = table.max(), 1024.0 ** _unit(table)
     return tuple(
         tuple(
             None
@@ -294,9 +296,9 @@ def _heat(layer: RoutedLayer) -> tuple[tuple[Cell | None, ...], ...]:
     )
 
 
-def _unit(layer: RoutedLayer) -> int:
-    """The power of 1024 in which the largest cell of the map has at least one digit before the point."""
-    most = float(layer.exchange.dispatch.max())
+def _unit(table: Floats) -> int:
+    """The power of 1024 in which the largest cell has at least one digit before the point."""
+    most = float(table.max())
     return max(0, min(len(_UNITS) - 1, int(math.log(most, 1024)))) if most >= 1 else 0
 
 

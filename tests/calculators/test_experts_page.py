@@ -47,8 +47,8 @@ def test_chart_and_table_say_the_same(client):
     response = client.get(PAGE, {"skew": "1"})
 
     receives, sends = figure(response, "ranks")["data"]
-    assert receives["y"] == pytest.approx(exchange.dispatch.sum(axis=0).tolist())
-    assert sends["y"] == pytest.approx(exchange.dispatch.sum(axis=1).tolist())
+    assert receives["y"] == pytest.approx((exchange.dispatch.sum(axis=0) / 2**20).tolist())
+    assert sends["y"] == pytest.approx((exchange.dispatch.sum(axis=1) / 2**20).tolist())
     assert [row[2] for row in table(response, "ranks")[1:]] == receives["text"]
     assert all(bar["marker"]["color"] == "rgba(0,0,0,0)" for bar in (receives, sends))  # predicted is hollow
 
