@@ -193,10 +193,10 @@ class Split:
     @property
     def says(self) -> str:
         """What the wanted speed asks of a link, in a sentence or two."""
-        wanted = tokens_per_second(self.case.wanted)
+        wanted = three_digits(self.case.wanted)
         if self.seconds_left <= 0:
             return (
-                f"The devices alone allow {tokens_per_second(self.work.device_ceiling.item())} tokens/s, "
+                f"The devices alone allow {three_digits(self.work.device_ceiling.item())} tokens/s, "
                 f"so no link reaches {wanted}. {self._what_helps}"
             )
         reached = sum(verdict is Verdict.REACHES for verdict in self.verdicts)
@@ -213,20 +213,23 @@ class Split:
         return "Fewer bits per weight, faster memory or more devices help."
 
 
-def tokens_per_second(value: float) -> str:
+def three_digits(value: float) -> str:
     """Three digits, as many as a prediction is worth."""
     return plain(float(f"{value:.3g}"))
 
 
 def times(value: float) -> str:
+    """A factor."""
     return f"{plain(float(f'{value:.3g}'))}×"
 
 
 def gbit(value: float) -> str:
+    """A link's speed as networks are sold; ∞ where none is fast enough."""
     if math.isinf(value):
         return "∞"
-    return f"{value * 1e3:.2g} Mbit/s" if 0 < value < 0.1 else f"{tokens_per_second(value)} Gbit/s"
+    return f"{value * 1e3:.2g} Mbit/s" if 0 < value < 0.1 else f"{three_digits(value)} Gbit/s"
 
 
 def so_many_of(count: int, all_of_them: int) -> str:
+    """The start of a sentence: 3 of 26, None of 26, All 26."""
     return f"All {all_of_them}" if count == all_of_them else f"{count or 'None'} of {all_of_them}"

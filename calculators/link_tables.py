@@ -6,7 +6,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from calculators.figures import Figure, axis, figure, predicted_line
-from calculators.link_answers import FAMILIES, LinkCase, Split, Step, gbit, tokens_per_second
+from calculators.link_answers import FAMILIES, LinkCase, Split, Step, gbit, three_digits
 from calculators.predict.serving import DecodeWork, Verdict
 from calculators.units import counted, exact_bytes, iec_bytes, seconds
 from calculators.workbench import Chart, Row, Table
@@ -26,7 +26,7 @@ def numbers_table(case: LinkCase, splits: tuple[Split, ...]) -> Table:
         row("The devices take", *(seconds(split.device_seconds) for split in splits)),
         row(
             "Tokens/s over a perfect link",
-            *(tokens_per_second(split.work.device_ceiling.item()) for split in splits),
+            *(three_digits(split.work.device_ceiling.item()) for split in splits),
         ),
     ]
     if case.devices > 1:
@@ -42,7 +42,7 @@ def numbers_table(case: LinkCase, splits: tuple[Split, ...]) -> Table:
         ]
     return Table(
         name="numbers",
-        caption=f"Predicted for {tokens_per_second(case.wanted)} tokens/s on {counted(case.devices, 'device')}.",
+        caption=f"Predicted for {three_digits(case.wanted)} tokens/s on {counted(case.devices, 'device')}.",
         heads=("", *heads),
         rows=tuple(rows),
     )
@@ -59,7 +59,7 @@ def carrier_table(case: LinkCase, tp: Split, pp: Split) -> Table:
     for carrier, index in carriers.items():
         cells: list[str] = []
         for ceiling, speed in zip(ceilings, needed, strict=True):
-            cells += [tokens_per_second(ceiling[index]), gbit(speed[index])]
+            cells += [three_digits(ceiling[index]), gbit(speed[index])]
         rows.append(
             Row(
                 cells=(carrier, seconds(case.steps[index].link.latency_seconds), *cells),
@@ -68,7 +68,7 @@ def carrier_table(case: LinkCase, tp: Split, pp: Split) -> Table:
         )
     return Table(
         name="latencies",
-        caption=f"The most tokens/s, however fast the cable, and the cable for {tokens_per_second(case.wanted)}. "
+        caption=f"The most tokens/s, however fast the cable, and the cable for {three_digits(case.wanted)}. "
         "∞: none is fast enough.",
         heads=("Carried by", "Latency", "TP at most", "TP needs", "PP at most", "PP needs"),
         rows=tuple(rows),
@@ -87,8 +87,8 @@ def links_chart(case: LinkCase, tp: Split, pp: Split) -> Chart:
         ),
         table=Table(
             name="speeds",
-            caption=f"Tokens/s, and what takes most of a token’s time. ✓ reaches {tokens_per_second(case.wanted)}.",
-            heads=("Link", "Gbit/s", "Latency", "TP", "held up by", "PP", "held up by"),
+            caption=f"Tokens/s, and what takes most of a token’s time. ✓ reaches {three_digits(case.wanted)}.",
+            heads=("Link", "TP", "PP", "TP held up by", "PP held up by", "Gbit/s", "Latency"),
             rows=tuple(_link_row(case, index, tp, pp) for index in range(len(case.steps))),
         ),
     )
@@ -96,16 +96,16 @@ def links_chart(case: LinkCase, tp: Split, pp: Split) -> Chart:
 
 def _link_row(case: LinkCase, index: int, tp: Split, pp: Split) -> Row:
     step = case.steps[index]
-    cells: list[str] = []
-    for split in (tp, pp):
-        mark = "✓ " if split.verdicts[index] is Verdict.REACHES else ""
-        cells += [mark + tokens_per_second(split.speeds[index]), split.limits[index].words]
     return Row(
         cells=(
             step.short.replace(" ", "\N{NO-BREAK SPACE}"),
-            tokens_per_second(step.link.bytes_per_second * 8 / 1e9),
+            *(
+                ("✓ " if split.verdicts[index] is Verdict.REACHES else "") + three_digits(split.speeds[index])
+                for split in (tp, pp)
+            ),
+            *(split.limits[index].words for split in (tp, pp)),
+            three_digits(step.link.bytes_per_second * 8 / 1e9),
             seconds(step.link.latency_seconds),
-            *cells,
         ),
         is_chosen=step.key == case.link,
     )
@@ -125,7 +125,7 @@ def _figure(case: LinkCase, reached: dict[str, list[float]]) -> Figure:
             [speed for _, speed in marks],
             [step and step.short for step, _ in marks],
             colour=family,
-            says=["" if speed is None else f"{tokens_per_second(speed)} tokens/s" for _, speed in marks],
+            says=["" if speed is None else f"{three_digits(speed)} tokens/s" for _, speed in marks],
             mark=mark,
         )
         trace["hovertemplate"] = "%{y}: %{text}<extra>" + family.upper() + "</extra>"
@@ -160,7 +160,7 @@ def _figure(case: LinkCase, reached: dict[str, list[float]]) -> Figure:
                 "y": 0,
                 "yanchor": "bottom",
                 "showarrow": False,
-                "text": f"{tokens_per_second(case.wanted)} wanted",
+                "text": f"{three_digits(case.wanted)} wanted",
                 "font": {"color": "var(--ink)"},
             }
         ],
@@ -176,7 +176,7 @@ def _speed_ticks(low: float, high: float) -> Figure:
         "type": "log",
         "range": [math.log10(low) - 0.12, math.log10(high) + 0.12],
         "tickvals": ticks,
-        "ticktext": [tokens_per_second(tick) for tick in ticks],
+        "ticktext": [three_digits(tick) for tick in ticks],
         "minor": {"ticks": ""},
     }
 

@@ -8,7 +8,7 @@ from django import forms
 
 from calculators.cluster_fields import device_field, link_field
 from calculators.fields import AddressForm, Choice, Decimal, ModelField, WholeNumber
-from calculators.link_answers import FAMILIES, MEASURED, NAMES, LinkCase, Split, times, tokens_per_second
+from calculators.link_answers import FAMILIES, MEASURED, NAMES, LinkCase, Split, three_digits, times
 from calculators.link_tables import carrier_table, links_chart, numbers_table
 from calculators.predict.clusters import Link
 from calculators.predict.devices import device
@@ -148,8 +148,8 @@ def _headline(case: LinkCase, tp: Split) -> str:
     ceiling = tp.work.device_ceiling.item()
     if case.devices == 1:
         return (
-            f"One {case.device.name} reads what a token needs {tokens_per_second(ceiling)} times a second, so it "
-            f"writes at most {tokens_per_second(ceiling)} tokens/s, over no link at all. Take two or more."
+            f"One {case.device.name} reads what a token needs {three_digits(ceiling)} times a second, so it "
+            f"writes at most {three_digits(ceiling)} tokens/s, over no link at all. Take two or more."
         )
     return (
         f"A token is due every {seconds(1 / case.wanted)}. Sharing every layer, {case.devices:,} devices spend "
@@ -168,7 +168,7 @@ def _lesson(case: LinkCase, tp: Split) -> str:
     waits = tp.work.rounds.item() * rung("ethernet-400").typical_latency_seconds
     return (
         f"Over TCP a cable 40 times as fast, 400 instead of 10 Gbit/s, makes tensor parallelism "
-        f"{times(fast / slow)} as fast: {tokens_per_second(slow)} → {tokens_per_second(fast)} tokens/s, because "
+        f"{times(fast / slow)} as fast: {three_digits(slow)} → {three_digits(fast)} tokens/s, because "
         f"{counted(tp.work.rounds.item(), 'exchange')} still wait {seconds(waits)} in all for answers. The same cable "
         f"with RDMA, which answers sooner, makes it {times(quick / slow)} as fast."
     )
