@@ -2,9 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import slugify
 
 from calculators.fields import AddressForm, Choice, Decimal, WholeNumber
 from calculators.lab.spec import Job, Pattern, Spec
@@ -164,14 +169,20 @@ class WhichForm(AddressForm):
         return [self[name] for name in (*self.NUMBERS, *self.SEEN) if self[name].value()]
 
     @property
-    def numbers(self) -> list[Any]:
+    def numbers(self) -> list[SafeString]:
         """Empty fields of sizes and settings."""
-        return [self[name] for name in self.NUMBERS if not self[name].value()]
+        return [_empty_field(name) for name in self.NUMBERS if not self[name].value()]
 
     @property
-    def seen(self) -> list[Any]:
+    def seen(self) -> list[SafeString]:
         """Empty fields of what was measured."""
-        return [self[name] for name in self.SEEN if not self[name].value()]
+        return [_empty_field(name) for name in self.SEEN if not self[name].value()]
+
+
+@cache
+def _empty_field(name: str) -> SafeString:
+    """A field that nothing is known of: always the same, so it is drawn once."""
+    return render_to_string("calculators/_field.html", {"field": WhichForm({})[name]})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +205,26 @@ class Asked:
     def name(self) -> str:
         """The id of its element."""
         return f"ask-{self.question.fact}"
+
+    @property
+    def picks(self) -> SafeString:
+        """The radio buttons with their labels."""
+        return format_html_join(
+            "",
+            '<label class="pick{0}" for="id_{1}_{2}"><input type="radio" name="{1}" id="id_{1}_{2}" value="{3}"{4}> '
+            "{5}</label>",
+            (
+                (
+                    "" if option.value else " unknown",
+                    self.question.fact,
+                    slugify(option.value or "unknown"),
+                    option.value,
+                    mark_safe(" checked") if option.is_chosen else "",
+                    option.words,
+                )
+                for option in self.options
+            ),
+        )
 
     @property
     def chosen(self) -> str:
