@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from calculators.predict.catalogue import MODELS
-from calculators.predict.clusters import Link
+from calculators.predict.clusters import Cluster, Link, Tier
 from calculators.predict.collectives import ALL_REDUCE_ALGORITHMS
 from calculators.predict.devices import DEVICES, device
 from calculators.predict.exchanges import (
@@ -32,6 +32,7 @@ from calculators.predict.reading import computed_parameters, distinct_experts, r
 from calculators.predict.serving import Limit, Verdict, decode_ceiling, decode_work, link_speed
 from calculators.predict.serving_formulas import decode_formulas
 from calculators.predict.shapes import Experts, Layouts, ModelShape, Phase, SlidingWindow
+from calculators.predict.timing import decode_step
 from calculators.predict.traffic import pipeline_parallel, tensor_parallel
 from tests.predict.sentences import exactly
 
@@ -430,6 +431,22 @@ def test_a_faster_cable_hardly_helps_tensor_parallelism_over_tcp():
 
     assert speeds["ethernet-100"] / speeds["ethernet-10"] < 1.05
     assert speeds["roce-100"] / speeds["ethernet-100"] > 1.5
+
+
+@pytest.mark.parametrize("split", [{"tp": 2}, {"pp": 2}, {"tp": 8}, {"pp": 4}])
+@pytest.mark.parametrize("key", ["ethernet-10", "connectx-7-spark", "nvlink-4", "wifi-6"])
+def test_a_ceiling_is_faster_than_what_timing_expects_but_not_out_of_its_reach(split, key):
+    link = Link.on(rung(key))
+    cluster = Cluster(device=SPARK, tiers=(Tier(devices=max(split.values()), link=link),))
+
+    expected = decode_step(LLAMA_70B, Layouts(**split), cluster, batch=1, context_tokens=1_000).total
+    ceiling = (
+        decode_work(LLAMA_70B, Layouts(**split), device=SPARK, context_tokens=1_000)
+        .over(bytes_per_second=link.bytes_per_second, latency_seconds=link.latency_seconds)
+        .seconds
+    )
+
+    assert 0.5 * expected < ceiling < expected
 
 
 def test_every_rung_at_once_is_each_rung_alone():
