@@ -5,6 +5,7 @@ A new page adds its module here and a template of its name; its address and its 
 
 from calculators.pages.experts import EXPERTS
 from calculators.pages.link_speed import LINK_SPEED
+from calculators.pages.memory import MEMORY
 from calculators.pages.model import MODEL
 from calculators.pages.pipeline import PIPELINE
 from calculators.pages.planner import PLANNER
@@ -12,4 +13,4 @@ from calculators.pages.traffic import TRAFFIC
 from calculators.pages.which import WHICH
 from calculators.workbench import Calculator
 
-CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, LINK_SPEED, PIPELINE, EXPERTS, PLANNER, WHICH, MODEL)
+CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, MEMORY, LINK_SPEED, PIPELINE, EXPERTS, PLANNER, WHICH, MODEL)

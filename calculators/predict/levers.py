@@ -7,7 +7,7 @@ calculated in one pass.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +34,8 @@ _FACTORS = (2, 3, 4, 5, 7)
 """By how much an axis is widened: the least of these that breaks no rule."""
 _GENTLE = ("sp", "recompute-selective", "zero-1", "zero-2", "kv-8", "weights-8")
 """Levers that cost next to nothing; they are pulled before others."""
+_SETTINGS = ("zero", "recompute", "kv", "weights")
+"""Levers that set something which another of their kind may set further."""
 _LESS = ("batch", "context")
 """Levers that serve less than was asked for."""
 
@@ -85,11 +87,12 @@ class Serving:
 
 
 Case = Training | Serving
+_NOT_YET = Memory(**dict.fromkeys(PARTS, floats(0)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lever:
-    """One change: what it does and what it costs, as sentences, and the case that it leads to.
+    """One change: what it does and what it costs, as sentences, the case that it leads to, and what that holds.
 
     family   of the split that it turns, as a layout names it; empty for others
     devices  that it adds
@@ -99,6 +102,7 @@ class Lever:
     does: str
     costs: str
     case: Case
+    memory: Memory = field(compare=False, repr=False)
     saved_bytes: float
     fits: bool
     family: str = ""
@@ -128,33 +132,45 @@ def levers(case: Case, device: Device, *, reserve: float = RESERVE) -> tuple[Lev
     >>> [(lever.key, lever.fits) for lever in levers(case, DEVICES["h100"])][:3]
     [('zero-3', True), ('zero-2', True), ('zero-1', True)]
     """
-    now, limit = case.memory.total.item(), room(device, reserve=reserve).item()
-    proposed = _legal(case, list(_proposals(case)))
-    found = memories([each.case for each in proposed])
-    shrinking = []
-    for each, memory in zip(proposed, found, strict=True):
-        left = memory.total.item()
-        if left < now:
-            shrinking.append(replace(each, saved_bytes=now - left, fits=left <= limit))
-    return tuple(sorted(shrinking, key=lambda lever: (-lever.saved_bytes, lever.devices)))
+    return _levers(case, case.memory, limit=room(device, reserve=reserve).item())
 
 
-def together(case: Case, device: Device, *, reserve: float = RESERVE) -> tuple[Lever, ...]:
+def together(
+    case: Case, device: Device, *, reserve: float = RESERVE, known: tuple[Lever, ...] = ()
+) -> tuple[Lever, ...]:
     """Levers to pull one after another until it fits: those that cost next to nothing first, then those that add no
     device, then those that do, and last those that serve less.
 
-    Empty where it fits already, and where MOST_STEPS of them do not suffice.
+    Empty where it fits already, and where MOST_STEPS of them do not suffice. `known` are the levers of the case, where
+    they have been calculated already.
     """
     limit = room(device, reserve=reserve).item()
+    memory = case.memory
     pulled: list[Lever] = []
-    while case.memory.total.item() > limit:
-        found = levers(case, device, reserve=reserve)
+    while memory.total.item() > limit:
+        found = known or _levers(case, memory, limit=limit)
+        known = ()
         if not found or len(pulled) == MOST_STEPS:
             return ()
         best = min(found, key=_price)
+        if pulled and _kind(best) in _SETTINGS and _kind(best) == _kind(pulled[-1]):
+            pulled.pop()  # what it set is set further
         pulled.append(best)
-        case = best.case
+        case, memory = best.case, best.memory
     return tuple(pulled)
+
+
+def _levers(case: Case, memory: Memory, *, limit: float) -> tuple[Lever, ...]:
+    now = memory.total.item()
+    proposed = _legal(case, list(_proposals(case)))
+    found = memories([each.case for each in proposed])
+    totals = [each.total.item() for each in found]
+    shrinking = [
+        replace(lever, memory=each, saved_bytes=now - total, fits=total <= limit)
+        for lever, each, total in zip(proposed, found, totals, strict=True)
+        if total < now
+    ]
+    return tuple(sorted(shrinking, key=lambda lever: (-lever.saved_bytes, lever.devices)))
 
 
 def memories(cases: Sequence[Case]) -> list[Memory]:
@@ -362,13 +378,25 @@ def _legal(case: Case, proposed: list[Lever]) -> list[Lever]:
     return list(kept.values())
 
 
+def _kind(lever: Lever) -> str:
+    return lever.key.partition("-")[0]
+
+
 def _price(lever: Lever) -> tuple[bool, bool, bool, float]:
     return lever.key in _LESS, lever.devices > 0, lever.key not in _GENTLE, -lever.saved_bytes
 
 
 def _lever(key: str, does: str, costs: str, case: Case, *, family: str = "", devices: int = 0) -> Lever:
     return Lever(
-        key=key, does=does, costs=costs, case=case, saved_bytes=0, fits=False, family=family, devices=devices
+        key=key,
+        does=does,
+        costs=costs,
+        case=case,
+        memory=_NOT_YET,
+        saved_bytes=0,
+        fits=False,
+        family=family,
+        devices=devices,
     )
 
 
