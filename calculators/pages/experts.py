@@ -226,8 +226,7 @@ def _chart(layer: RoutedLayer) -> Chart:
     computed = layer.routed.rank_loads
     spread = layer.exchange.received_spread
     size, unit = 1024.0 ** _unit(dispatch), _UNITS[_unit(dispatch)]
-    mean = level(spread.mean / size, "mean received")
-    mean["annotations"][0]["bgcolor"] = "var(--raised)"  # it stands among the bars
+    mean = level(spread.mean / size, "")["shapes"]  # among the bars there is no room for its words
     few = (
         f"The {MOST_RANKS_DRAWN} of {layer.routed.ranks} ranks that receive most"
         if len(sent) > len(ranks)
@@ -242,7 +241,7 @@ def _chart(layer: RoutedLayer) -> Chart:
                     names,
                     (values[ranks] / size).tolist(),
                     colour="ep",
-                    says=[iec_bytes(v) for v in values[ranks]],
+                    says=[f"{_digits(v / size)} {unit}" for v in values[ranks]],
                     pattern=pattern,
                 )
                 for name, values, pattern in (("receives", received, ""), ("sends", sent, "/"))
@@ -251,20 +250,20 @@ def _chart(layer: RoutedLayer) -> Chart:
             y=axis(f"{unit} in one dispatch") | {"rangemode": "tozero"},
             barmode="group",
             bargap=0.25,
-            **mean,
+            shapes=mean,
         ),
-        caption=f"{few}, in one layer’s dispatch. Results go back the other way, so who receives most now sends most "
-        "then.",
+        caption=f"{few}, in one layer’s dispatch; the dashed line is the mean received. Results go back the other way, "
+        "so who receives most now sends most then.",
         table=Table(
             name="ranks",
-            caption="The same numbers, and the copies that a rank’s experts compute.",
-            heads=("Rank", "Sends", "Receives", "Of the mean", "Computes"),
+            caption="Copies computed, beside the same numbers.",
+            heads=("Rank", f"Sends, {unit}", f"Receives, {unit}", "Of the mean", "Copies"),
             rows=tuple(
                 Row(
                     cells=(
                         plain(int(rank)),
-                        iec_bytes(sent[rank]),
-                        iec_bytes(received[rank]),
+                        _digits(sent[rank] / size),
+                        _digits(received[rank] / size),
                         plain(round(received[rank] / spread.mean, 2)) if spread.mean else "0",
                         plain(round(float(computed[rank]))),
                     ),
@@ -287,13 +286,18 @@ def _heat(layer: RoutedLayer) -> tuple[tuple[Cell | None, ...], ...]:
             None
             if sender == receiver
             else Cell(
-                says=plain(float(f"{value / size:.3g}")),
+                says=_digits(value / size),
                 level=0 if value <= 0 else 1 + min(4, int(5 * value / most)),
             )
             for receiver, value in enumerate(row)
         )
         for sender, row in enumerate(table)
     )
+
+
+def _digits(value: float) -> str:
+    """Three of them, or all that are before the point."""
+    return plain(round(value) if value >= 100 else float(f"{value:.3g}"))
 
 
 def _unit(table: Floats) -> int:
