@@ -15,6 +15,7 @@ from calculators.predict.collectives import GLOO, NCCL_TREE, NVLS, TEXTBOOK, Kin
 from calculators.predict.devices import DEVICES
 from calculators.predict.shapes import Experts, LatentAttention, Layout, Layouts, ModelShape, Phase, Recompute
 from calculators.predict.traffic import (
+    block_matrix,
     composed,
     context_parallel,
     data_parallel,
@@ -302,6 +303,24 @@ def test_tiers_are_the_matrix_s_blocks_and_add_up_to_the_total(case, phase, clus
         assert tiers.axes[axis].tolist() == pytest.approx(blocks_of(pair_matrix(total, axis=axis), cluster))
 
 
+@settings(max_examples=150)
+@given(
+    case=legal(most=32),
+    phase=PHASES,
+    devices=st.sampled_from([1, 2, 3, 4, 8, 32, 64]),
+    backend=st.sampled_from([TEXTBOOK, GLOO, NCCL_TREE]),
+)
+def test_blocks_of_devices_send_each_other_what_their_ranks_do(case, phase, devices, backend):
+    total = moved(*case, phase, backend=backend)
+
+    for axis in (None, *total.axes):
+        table = block_matrix(total, devices=devices, axis=axis)
+
+        pairs = pair_matrix(total, axis=axis)
+        first = np.arange(0, len(pairs), devices)
+        assert table == pytest.approx(np.add.reduceat(np.add.reduceat(pairs, first, axis=0), first, axis=1))
+
+
 @pytest.mark.parametrize("tp", [3, 6, 7])
 def test_groups_that_do_not_fit_a_host_are_cut_where_its_border_is(tp):
     total = composed(
@@ -533,6 +552,14 @@ def test_factored_layouts_stay_small_until_a_total_is_asked_for():
         (
             lambda: pair_matrix(composed(DENSE, Layout(dp=2), phase=Phase.DECODE), axis="sp"),
             "axis is 'sp', but traffic is on tp, cp, pp, ep, etp, dp, edp. Use one of those.",
+        ),
+        (
+            lambda: block_matrix(composed(DENSE, Layout(dp=2), phase=Phase.DECODE), devices=0),
+            "devices is 0, but a block has at least 1.",
+        ),
+        (
+            lambda: block_matrix(composed(DENSE, Layout(dp=16_384), phase=Phase.DECODE), devices=8),
+            "The layout has 2,048 blocks of 8, but matrices go to 1,024. Use larger blocks.",
         ),
         (
             lambda: tier_bytes(composed(DENSE, Layout(dp=32_768), phase=Phase.DECODE), a_cluster(8, 65_536)),

@@ -14,7 +14,7 @@ from calculators.predict.traffic.expert import (
     node_copies,
 )
 from calculators.predict.traffic.figures import Calls, Formula, Traffic
-from calculators.predict.traffic.pairs import TierBytes, pair_matrix, tier_bytes
+from calculators.predict.traffic.pairs import TierBytes, block_matrix, pair_matrix, tier_bytes
 from calculators.predict.traffic.pipeline import TOKEN_ID_BYTES, pipeline_parallel
 from calculators.predict.traffic.tensor import tensor_parallel
 
@@ -25,6 +25,7 @@ __all__ = [
     "Formula",
     "TierBytes",
     "Traffic",
+    "block_matrix",
     "capacity",
     "composed",
     "context_parallel",

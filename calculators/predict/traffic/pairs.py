@@ -50,6 +50,53 @@ def pair_matrix(composition: Composition, *, axis: str | None = None) -> Floats:
     return table
 
 
+def block_matrix(composition: Composition, *, devices: int, axis: str | None = None) -> Floats:
+    """Bytes that each block of `devices` ranks (row) sends to each other one (column), of one layout [bytes].
+
+    Blocks are hosts, or racks: ranks are numbered as in `placement`, so that the first `devices` of them share the
+    first one. What stays inside a block is on the diagonal. All axes together, or one of them. Work grows with ranks
+    and with pairs of blocks, not with pairs of ranks.
+
+    Raises ValueError where there is more than one layout, or more than 1,024 blocks; and for what a switch carries out.
+
+    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.shapes import Layout, Phase
+    >>> from calculators.predict.traffic.composition import composed
+    >>> shape = MODELS["lesson"].shape
+    >>> block_matrix(composed(shape, Layout(tp=2, pp=2), phase=Phase.DECODE), devices=2).tolist()
+    [[1048576.0, 16384.0], [0.0, 1048576.0]]
+    """
+    if devices < 1:
+        raise ValueError(f"devices is {devices}, but a block has at least 1.")
+    blocks = -(-_world(composition, MOST_RANKS, "matrices of blocks", "Use fewer") // devices)
+    if blocks > MOST_RANKS_IN_A_MATRIX:
+        raise ValueError(
+            f"The layout has {blocks:,} blocks of {devices:,}, but matrices go to {MOST_RANKS_IN_A_MATRIX:,}. "
+            "Use larger blocks."
+        )
+    table = np.zeros((blocks, blocks))
+    for share, on_stages, members in _placed(composition, axis):
+        block = members // devices
+        if share.to:
+            for sender, receiver in _crossings(share, block):
+                _add(table, sender, receiver, on_stages * share.sent.item())
+            continue
+        edges = routes(share.kind, members.shape[-1], algorithm=share.algorithm)
+        if not edges.to_each:
+            weight = on_stages[:, None, None] * edges.share
+            _add(table, block[:, :, edges.sender], block[:, :, edges.receiver], weight)
+            continue
+        # Everybody to everybody: members of each group in each block, all pairs of them but each with itself.
+        groups = block.shape[0] * block.shape[1]
+        cells = np.arange(groups)[:, None] * blocks + block.reshape(groups, -1)
+        held = np.bincount(cells.ravel(), minlength=groups * blocks).reshape(groups, blocks)
+        each = np.repeat(on_stages * edges.to_each, block.shape[1])
+        weighted = held * each[:, None]
+        table += weighted.T @ held
+        table[np.diag_indices(blocks)] -= weighted.sum(axis=0)
+    return table
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TierBytes:
     """Bytes that all ranks together send over each tier, the innermost first: (tiers,) arrays for each axis [bytes]."""
@@ -134,6 +181,13 @@ def _crossings(share: Share, lines: Members) -> Iterator[tuple[Members, Members]
         yield lines, lines[:, ::-1]
         return
     yield lines, np.roll(lines, -1 if share.to == NEXT else 1, axis=1)
+
+
+def _add(table: Floats, sender: Members, receiver: Members, weight: Floats) -> None:
+    """Adds to the cells of a table, in place; `weight` broadcasts against the senders."""
+    cells = (sender * len(table) + receiver).ravel()
+    weights = np.broadcast_to(weight, sender.shape).ravel()
+    table += np.bincount(cells, weights=weights, minlength=table.size).reshape(table.shape)
 
 
 def _reach(share: Share, members: Members, blocks: list[int]) -> Floats:
