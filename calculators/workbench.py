@@ -120,6 +120,11 @@ class Calculator:
         """Its address, without a state."""
         return reverse(f"calculators:{self.name}")
 
+    @property
+    def template(self) -> str:
+        """The template of its name."""
+        return f"calculators/{self.name.replace('-', '_')}.html"
+
     def at(self, query: str) -> str:
         """Its address in the state that `query` says."""
         return f"{self.address}?{query}" if query else self.address
@@ -146,7 +151,7 @@ def show(request: HtmxHttpRequest, calculator: Calculator, **more: object) -> Ht
         "presets": [replace(preset, is_shown=preset.query == query) for preset in calculator.presets],
         **more,
     }
-    response = render_page(request, f"calculators/{calculator.name}.html", context, fragment="result")
+    response = render_page(request, calculator.template, context, fragment="result")
     if form.is_valid():
         replace_url(response, calculator.at(query))
     return response
@@ -158,7 +163,7 @@ def warm_up(calculators: Iterable[Calculator]) -> None:
         form = calculator.form({})
         if form.is_valid():
             calculator.answer(form)
-        get_template(f"calculators/{calculator.name}.html")
+        get_template(calculator.template)
 
 
 def shown(formulas: Sequence[Formula]) -> tuple[ShownFormula, ...]:

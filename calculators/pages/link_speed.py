@@ -192,7 +192,7 @@ def _warnings(case: LinkCase) -> Iterator[str]:
 
 
 LINK_SPEED = Calculator(
-    name="link_speed",
+    name="link-speed",
     title="Which link do I need?",
     asks="How fast a model can write when its devices must talk for every token: the link speed you can buy, and the "
     "latency that no money shortens.",

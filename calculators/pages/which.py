@@ -465,7 +465,7 @@ def _ways_on(facts: Facts, advice: Advice) -> list[WayOn]:
             lambda: True,
         ),
         ("pipeline", f"stages={max(stages, 2)}", lambda: Technique.PIPELINE in families),
-        ("link_speed", "", lambda: bool(families & {Technique.TENSOR, Technique.PIPELINE})),
+        ("link-speed", "", lambda: bool(families & {Technique.TENSOR, Technique.PIPELINE})),
         ("memory", "", lambda: facts.one_fits is not True or Technique.SHARDED_DATA in families),
         ("experts", "", lambda: Technique.EXPERT in families),
         ("planner", "", lambda: True),
@@ -473,7 +473,7 @@ def _ways_on(facts: Facts, advice: Advice) -> list[WayOn]:
     says = {
         "traffic": "What crosses the link",
         "pipeline": f"The pipeline’s schedule, {max(stages, 2)} stages",
-        "link_speed": "What link it needs",
+        "link-speed": "What link it needs",
         "memory": "What each device holds",
         "experts": "Where tokens go",
         "planner": "Every layout, ranked",

@@ -15,7 +15,7 @@ from calculators.predict.shapes import Layouts
 from calculators.units import iec_bytes, seconds
 from tests.calculators.reading import figure, number, table, words
 
-PAGE = reverse("calculators:link_speed")
+PAGE = reverse("calculators:link-speed")
 ON_THE_LADDER = [step for step in LADDER if step.reach is not Reach.MEMORY]
 
 
