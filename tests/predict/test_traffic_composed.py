@@ -484,6 +484,46 @@ def test_deepseek_v3_s_published_layout_moves_most_between_experts():
     assert total.axes["ep"].wire_bytes == 4 * 64 * 2 * 3 * 2048 * 8 * 7168 * 63 / 64
 
 
+@pytest.mark.parametrize("zero", [0, 1, 3])
+@pytest.mark.parametrize("full", [False, True])
+def test_walking_layer_by_layer_through_the_stages_gives_every_rank_s_bytes(zero, full):
+    # 13 layers on 4 stages, the first 2 dense; tp 2 with sp, ep 4, dp 4, 8 micro-batches; written from the papers
+    t, dp, ep, p, m, s, h, e = 2, 4, 4, 4, 8, 32, 64, 2
+    passes = 3 if full else 2
+    x = s * h * e
+    attention, norms = 2 * 64 * 8 * (8 + 4), 2 * 64
+    sent = []
+    layers = iter(range(13))
+    for stage, depth in enumerate((4, 3, 3, 3)):
+        tensor = expert = 0.0
+        common = 320 * h / t if stage in (0, 3) else 0.0
+        common += h if stage == 3 else 0
+        experts = 0.0
+        for _ in range(depth):
+            layer = next(layers)
+            # gather and scatter around attention, and around feed-forward or the shared expert; inputs gathered again
+            tensor += 2 * m * (2 * passes + 1) * (t - 1) / t * x
+            common += attention / t + norms
+            if layer < 2:
+                common += 3 * 64 * 96 / t
+            else:
+                expert += m * passes * 2 * (ep - 1) / ep * (s / t) * 3 * h * e
+                common += 64 * 16 + 3 * 64 * 32 / t
+                experts += 16 * 3 * 64 * 32 / ep
+        data = 0.0
+        for held, n in ((common, dp), (experts, dp * t // ep)):
+            volumes = {0: 2, 1: 2, 3: 3 * m}[zero]
+            data += volumes * (n - 1) / n * held * e
+        neighbours = (stage > 0) + (stage < p - 1)
+        sent.append(tensor + expert + data + neighbours * m * x / t)
+
+    layouts = Layouts(tp=t, dp=dp, pp=p, ep=ep, sp=True, zero=zero, recompute=2 if full else 0)
+    total = composed(SPARSE, layouts, phase=Phase.TRAINING, tokens=s, batch=dp * m)
+
+    assert total.wire_bytes == pytest.approx(max(sent))
+    assert pair_matrix(total).sum(axis=1) == pytest.approx(np.repeat(sent, t * dp))
+
+
 # --- many at once -----------------------------------------------------------------------------------------------------
 
 
