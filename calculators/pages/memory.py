@@ -11,7 +11,7 @@ from calculators.cluster_fields import MOST_DEVICES, device_field
 from calculators.families import WAYS
 from calculators.families import Case as FamilyCase
 from calculators.fields import AddressForm, Choice, Decimal, ModelField, WholeNumber
-from calculators.figures import axis, figure, level, linear_byte_ticks, predicted_bar
+from calculators.figures import Figure, axis, figure, level, linear_byte_ticks, predicted_bar
 from calculators.predict.devices import Device, device
 from calculators.predict.levers import Case, Lever, Serving, Training, largest_part, levers, together
 from calculators.predict.memory import (
@@ -177,11 +177,13 @@ class MemoryPage(Answer):
     """What the fullest device holds, in words and tables.
 
     fits      whether it does, with the reserve left free
-    verdict   the same in a sentence, `largest` where most of it goes
+    holds     how much it holds, `verdict` how that compares with its device, `largest` where most of it goes
     changes   a line for each lever, `advice` what to make of them, `way` the levers that together make it fit
     """
 
     fits: bool
+    holder: str
+    holds: float
     verdict: str
     largest: str
     violations: tuple[Violation, ...]
@@ -203,7 +205,9 @@ def _answer(form: MemoryForm) -> MemoryPage:
     pulled = () if fits or alone else together(case, chosen, reserve=reserve, known=found)
     return MemoryPage(
         fits=fits,
-        verdict=_verdict(case, chosen, total=total, limit=limit),
+        holder=f"fullest of {devices:,} devices" if (devices := case.layout.world_size) > 1 else "device",
+        holds=total,
+        verdict=_verdict(chosen, total=total, limit=limit),
         largest=_largest(case.memory),
         violations=_violations(case),
         parts=_parts(case),
@@ -218,20 +222,17 @@ def _answer(form: MemoryForm) -> MemoryPage:
     )
 
 
-def _verdict(case: Case, chosen: Device, *, total: float, limit: float) -> str:
-    devices = case.layout.world_size
-    who = f"The fullest of {devices:,} devices holds" if devices > 1 else "The device holds"
-    free = f"{iec_bytes(limit)} of {chosen.name}’s {iec_bytes(chosen.memory_bytes)}"
-    if total <= limit:
-        spare = iec_bytes(limit - total)
-        return f"{who} {iec_bytes(total)}. It fits into {free}, with {spare} to spare."
-    return f"{who} {iec_bytes(total)}. It does not fit into {free}: {iec_bytes(total - limit)} too much."
+def _verdict(chosen: Device, *, total: float, limit: float) -> str:
+    free = f"{chosen.name} has {iec_bytes(chosen.memory_bytes)}, of which {iec_bytes(limit)} are to be filled"
+    over = total - limit
+    return f"{free}: {iec_bytes(abs(over))} {'too little' if over > 0 else 'to spare'}."
 
 
 def _largest(memory: Memory) -> str:
     part = largest_part(memory)
     share = getattr(memory, part).item() / memory.total.item()
-    return f"Most of it, {whole_percent(share)}, is {_NAMES[part].lower()}: {_MEANINGS[part]}."
+    percent = whole_percent(share).replace(" ", "\N{NO-BREAK SPACE}")
+    return f"Most of it, {percent}, is {_NAMES[part].lower()}: {_MEANINGS[part]}."
 
 
 def _violations(case: Case) -> tuple[Violation, ...]:
@@ -251,7 +252,7 @@ _NAMES = {
     "optimizer": "Optimizer’s state",
     "activations": "Activations",
     "kv_cache": "KV cache",
-    "working": "What comes and goes",
+    "working": "Working memory",
 }
 _MEANINGS = {
     "weights": "the parameters of this device’s layers, or its slice of them",
@@ -301,26 +302,30 @@ def _changes(form: MemoryForm, found: Sequence[Lever]) -> Table:
     return Table(
         name="changes",
         caption="Each change alone, those that leave least first.",
-        heads=("Change", "What it costs", "It then holds", "Fits"),
-        texts=2,
+        heads=("Change, and what it costs", "Then holds", "Fits"),
         rows=tuple(
             Row(
                 cells=(
-                    _link(form, lever),
+                    _line(form, lever),
                     iec_bytes(lever.memory.total.item()),
                     "yes" if lever.fits else "no",
-                    lever.costs
-                    + (f" It takes {counted(lever.devices, 'device')} more." if lever.devices else ""),
-                ),
-                family=lever.family,
+                )
             )
             for lever in found
         ),
     )
 
 
-def _link(form: MemoryForm, lever: Lever) -> SafeString:
-    return format_html('<a href="{}">{}</a>', form.address_of(lever.case), lever.does)
+def _line(form: MemoryForm, lever: Lever) -> SafeString:
+    """The change as a link to its state, and what it costs."""
+    more = f" It takes {counted(lever.devices, 'more device')}." if lever.devices else ""
+    return format_html(
+        '<a href="{}">{}</a> <span class="costs">{}{}</span>',
+        form.address_of(lever.case),
+        lever.does,
+        lever.costs,
+        more,
+    )
 
 
 def _advice(*, fits: bool, alone: int, pulled: int, any_lever: bool) -> str:
@@ -354,7 +359,7 @@ def _chart(case: Case, found: Sequence[Lever], chosen: Device, limit: float) -> 
     data = [
         predicted_bar(
             _NAMES[part],
-            names,
+            [name.replace(" ", "<br>") for name in names],  # upright words, side by side
             columns[part],
             colour=_LOOKS[part][0],
             pattern=_LOOKS[part][1],
@@ -371,7 +376,8 @@ def _chart(case: Case, found: Sequence[Lever], chosen: Device, limit: float) -> 
             barmode="stack",
             bargap=0.35,
             height=400,
-            **level(limit, f"{chosen.name}, {iec_bytes(limit)}"),
+            meta={"narrowHeight": 480},
+            **_limit(limit, f"{chosen.name}: {iec_bytes(limit)}"),
         ),
         caption=(
             f"What the fullest device holds, predicted: this layout, and each change alone. The line is what "
@@ -394,6 +400,12 @@ def _chart(case: Case, found: Sequence[Lever], chosen: Device, limit: float) -> 
             ),
         ),
     )
+
+
+def _limit(value: float, says: str) -> Figure:
+    """The device's line; its words stand on the page's ground, for bars may be behind them."""
+    drawn = level(value, says)
+    return drawn | {"annotations": [note | {"bgcolor": "var(--paper)"} for note in drawn["annotations"]]}
 
 
 def _short(lever: Lever) -> str:

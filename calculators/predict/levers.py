@@ -215,6 +215,11 @@ def memories(cases: Sequence[Case]) -> list[Memory]:
 
 def _proposals(case: Case) -> Iterator[Lever]:
     yield from _of_training(case) if isinstance(case, Training) else _of_serving(case)
+    waiting = (
+        "Stages wait while the pipeline fills and drains: use many micro-batches."
+        if isinstance(case, Training)
+        else "A token passes one stage after another: only many sequences in flight keep all of them busy."
+    )
     for axis, does, costs in (
         (
             "tp",
@@ -224,7 +229,7 @@ def _proposals(case: Case) -> Iterator[Lever]:
         (
             "pp",
             "Cut the layers into",
-            "Stages wait while the pipeline fills and drains: use many micro-batches.",
+            waiting,
         ),
         ("cp", "Cut every sequence into", "Keys and values then travel in every layer."),
         (

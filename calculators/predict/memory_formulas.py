@@ -224,7 +224,7 @@ def _working(case: Training) -> Formula | None:
         terms.append((r"b \cdot \frac{s}{c} \cdot k_l", rf"{here} \cdot {tex(kept)}"))
         legend += [*_IN_FLIGHT, ("k_l", "bytes of a token in the layer that is computed again")]
     return Formula(
-        gives="What comes and goes",
+        gives="Working memory",
         symbols=" + ".join(term[0] for term in terms),
         numbers=f"{' + '.join(term[1] for term in terms)} = {tex_bytes(total)}",
         legend=tuple(legend),

@@ -74,7 +74,7 @@ def test_the_formulas_state_the_parts_of_the_memory(case):
         states = memory.weights + memory.gradients + memory.optimizer
         assert stated["Weights, gradients and optimizer’s state"] == pytest.approx(states, abs=0.01)
         assert stated["Activations"] == pytest.approx(memory.activations, abs=0.01)
-        assert stated.get("What comes and goes", 0) == pytest.approx(memory.working, abs=0.01)
+        assert stated.get("Working memory", 0) == pytest.approx(memory.working, abs=0.01)
     else:
         assert stated["Weights"] == pytest.approx(memory.weights)
         assert stated["KV cache"] == pytest.approx(memory.kv_cache)
