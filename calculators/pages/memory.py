@@ -352,6 +352,7 @@ def _chart(case: Case, found: Sequence[Lever], chosen: Device, limit: float) -> 
     """This layout beside its neighbours: each lever's state as a bar of its parts."""
     neighbours = found[: MOST_BARS - 1]
     names = ["as it is", *(_short(lever) for lever in neighbours)]
+    under = ["now", *(_under_bar(lever) for lever in neighbours)]
     held = [case.memory, *(lever.memory for lever in neighbours)]
     columns = {part: [getattr(memory, part).item() for memory in held] for part in PARTS}
     drawn = [part for part in PARTS if any(columns[part])]
@@ -359,7 +360,7 @@ def _chart(case: Case, found: Sequence[Lever], chosen: Device, limit: float) -> 
     data = [
         predicted_bar(
             _NAMES[part],
-            [name.replace(" ", "<br>") for name in names],  # upright words, side by side
+            under,
             columns[part],
             colour=_LOOKS[part][0],
             pattern=_LOOKS[part][1],
@@ -386,13 +387,13 @@ def _chart(case: Case, found: Sequence[Lever], chosen: Device, limit: float) -> 
         table=Table(
             name="neighbours",
             caption="The same numbers.",
-            heads=("", *(_NAMES[part] for part in drawn), "Together"),
+            heads=("", "Together", *(_NAMES[part] for part in drawn)),
             rows=tuple(
                 Row(
                     cells=(
                         name,
-                        *(iec_bytes(columns[part][row]) for part in drawn),
                         iec_bytes(totals[row]),
+                        *(iec_bytes(columns[part][row]) for part in drawn),
                     ),
                     is_chosen=row == 0,
                 )
@@ -409,7 +410,7 @@ def _limit(value: float, says: str) -> Figure:
 
 
 def _short(lever: Lever) -> str:
-    """A lever in a word or two, under its bar."""
+    """A lever in a few words."""
     key, _, size = lever.key.partition("-")
     if key in ("tp", "pp", "cp", "ep"):
         return f"{key.upper()} {size}"
@@ -424,6 +425,21 @@ def _short(lever: Lever) -> str:
         "context": "half the context",
     }
     return words[key]
+
+
+def _under_bar(lever: Lever) -> str:
+    """The same in what fits under a bar."""
+    key, _, size = lever.key.partition("-")
+    words = {
+        "sp": "SP",
+        "recompute": "scores" if size == "selective" else "recompute",
+        "kv": f"KV {size} bit",
+        "weights": f"{size} bit",
+        "micro": "½ batch",
+        "batch": "½ batch",
+        "context": "½ context",
+    }
+    return words.get(key, _short(lever))
 
 
 def _python(case: Case) -> str:
