@@ -280,8 +280,11 @@ def _parts(case: Case) -> Table:
     rows = [
         Row(
             cells=(
-                _NAMES[part],
-                in_serving if part == "activations" and isinstance(case, Serving) else _MEANINGS[part],
+                format_html(
+                    '{} <span class="costs">{}</span>',
+                    _NAMES[part],
+                    in_serving if part == "activations" and isinstance(case, Serving) else _MEANINGS[part],
+                ),
                 both_bytes(size),
                 whole_percent(size / total),
             )
@@ -292,9 +295,8 @@ def _parts(case: Case) -> Table:
     return Table(
         name="parts",
         caption="Predicted, on the fullest device.",
-        heads=("", "What it is", "Bytes", "Share"),
-        texts=2,
-        rows=(*rows, Row(cells=("Together", "", both_bytes(total), "100 %"), is_total=True)),
+        heads=("", "Bytes", "Share"),
+        rows=(*rows, Row(cells=("Together", both_bytes(total), "100 %"), is_total=True)),
     )
 
 
@@ -368,6 +370,7 @@ def _chart(case: Case, found: Sequence[Lever], chosen: Device, limit: float) -> 
         )
         for part in drawn
     ]
+    data.append(_limit(f"{chosen.name}, {iec_bytes(limit)}"))
     return Chart(
         name="memory",
         figure=figure(
@@ -378,7 +381,7 @@ def _chart(case: Case, found: Sequence[Lever], chosen: Device, limit: float) -> 
             bargap=0.35,
             height=400,
             meta={"narrowHeight": 480},
-            **_limit(limit, f"{chosen.name}: {iec_bytes(limit)}"),
+            shapes=level(limit, "")["shapes"],
         ),
         caption=(
             f"What the fullest device holds, predicted: this layout, and each change alone. The line is what "
@@ -403,10 +406,10 @@ def _chart(case: Case, found: Sequence[Lever], chosen: Device, limit: float) -> 
     )
 
 
-def _limit(value: float, says: str) -> Figure:
-    """The device's line; its words stand on the page's ground, for bars may be behind them."""
-    drawn = level(value, says)
-    return drawn | {"annotations": [note | {"bgcolor": "var(--paper)"} for note in drawn["annotations"]]}
+def _limit(says: str) -> Figure:
+    """The device's line in the legend: words beside the line itself would cover bars."""
+    line = {"color": "var(--bad)", "width": 1.5, "dash": "dash"}
+    return {"type": "scatter", "mode": "lines", "name": says, "x": ["now"], "y": [None], "line": line}
 
 
 def _short(lever: Lever) -> str:

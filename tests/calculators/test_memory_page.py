@@ -26,7 +26,12 @@ def links(response, name):
 
 
 def total(response):
-    return table(response, "parts")[-1][2]
+    return table(response, "parts")[-1][1]
+
+
+def parts(response):
+    """The first word of each line, in small letters."""
+    return [re.split(r"\W", row[0].lower())[0] for row in table(response, "parts")[1:]]
 
 
 def test_training_opens_on_a_layout_that_does_not_fit(client):
@@ -37,13 +42,7 @@ def test_training_opens_on_a_layout_that_does_not_fit(client):
     assert f"The fullest of 64 devices holds {iec_bytes(memory.total.item())}: it does not fit." in said
     assert "H100 SXM has 80 GiB, of which 72 GiB are to be filled" in said
     assert total(response) == both_bytes(memory.total.item())
-    assert [row[0] for row in table(response, "parts")[1:]] == [
-        "Weights",
-        "Gradients",
-        "Optimizer’s state",
-        "Activations",
-        "Together",
-    ]
+    assert parts(response) == ["weights", "gradients", "optimizer", "activations", "together"]
 
 
 def test_every_choice_of_training_is_calculated(client):
@@ -70,7 +69,7 @@ def test_every_choice_of_training_is_calculated(client):
     )
     memory = training_memory(MODELS["deepseek-v3"].shape, layouts, tokens=4096, micro_batches=64)
     assert total(response) == both_bytes(memory.total.item())
-    assert "Working memory" in [row[0] for row in table(response, "parts")]
+    assert parts(response)[-2:] == ["working", "together"]
 
 
 def test_every_choice_of_serving_is_calculated(client):
@@ -143,11 +142,12 @@ def test_the_chart_stacks_hollow_parts_beside_the_device_s_limit(client):
     drawn = figure(response, "memory")
 
     assert drawn["layout"]["barmode"] == "stack"
-    assert all(trace["marker"]["color"] == "rgba(0,0,0,0)" for trace in drawn["data"])
+    bars = [trace for trace in drawn["data"] if trace["type"] == "bar"]
+    assert all(bar["marker"]["color"] == "rgba(0,0,0,0)" for bar in bars)
     assert drawn["layout"]["shapes"][0]["y0"] == pytest.approx(72 * 2**30)
-    stacked = sum(trace["y"][0] for trace in drawn["data"])
+    stacked = sum(bar["y"][0] for bar in bars)
     assert both_bytes(stacked) == total(response)
-    assert len(table(response, "neighbours")) - 1 == len(drawn["data"][0]["x"])
+    assert len(table(response, "neighbours")) - 1 == len(bars[0]["x"])
 
 
 def test_a_broken_rule_is_told_beside_the_numbers(client):
