@@ -254,6 +254,7 @@ _NAMES = {
     "kv_cache": "KV cache",
     "working": "Working memory",
 }
+_HEADS = {"optimizer": "Optimizer", "working": "Working"}
 _MEANINGS = {
     "weights": "the parameters of this device’s layers, or its slice of them",
     "gradients": "one for every weight",
@@ -390,7 +391,7 @@ def _chart(case: Case, found: Sequence[Lever], chosen: Device, limit: float) -> 
         table=Table(
             name="neighbours",
             caption="The same numbers.",
-            heads=("", "Together", *(_NAMES[part] for part in drawn)),
+            heads=("", "Together", *(_HEADS.get(part, _NAMES[part]) for part in drawn)),
             rows=tuple(
                 Row(
                     cells=(
