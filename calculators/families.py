@@ -108,18 +108,23 @@ class Way:
         """Whether the model has what it splits."""
         return case.shape.is_sparse or not self.needs_experts
 
-    def layout(self, devices: int) -> Layout:
+    def layout(self, shape: ModelShape, devices: int) -> Layout:
         """All devices on its axis; one device splits nothing."""
-        return Layout(**dict.fromkeys(self.axes, devices), **(self.also if devices > 1 else {}))
+        return Layout(**self._sizes(shape, devices), **(self.also if devices > 1 else {}))
 
     def violations(self, case: Case, devices: int) -> tuple[Violation, ...]:
         """The rules that it breaks over this many devices."""
-        return check(case.shape, self.layout(devices), **self._known(case))
+        return check(case.shape, self.layout(case.shape, devices), **self._known(case))
 
     def works(self, case: Case, devices: Sequence[int]) -> list[bool]:
         """Over which of these numbers of devices, each 2 or more, it breaks no rule."""
-        layouts = Layouts(**dict.fromkeys(self.axes, np.asarray(devices)), **self.also)
+        layouts = Layouts(**self._sizes(case.shape, np.asarray(devices)), **self.also)
         return list(legal(RulesCase(shape=case.shape, layouts=layouts, **self._known(case))))
+
+    def _sizes(self, shape: ModelShape, devices: Any) -> dict[str, Any]:
+        """The axes; a tensor-parallel group cuts the experts, too, as frameworks do unless told otherwise."""
+        inside = ("etp",) if "tp" in self.axes and shape.is_sparse else ()
+        return dict.fromkeys((*self.axes, *inside), devices)
 
     def _known(self, case: Case) -> dict[str, Any]:
         """What the rules may know of the case."""
@@ -129,7 +134,7 @@ class Way:
 
     def weight_bytes(self, case: Case) -> float:
         """Weights of the whole model on the fullest device [bytes]; under ZeRO-3 its slice of them."""
-        layout = self.layout(case.devices)
+        layout = self.layout(case.shape, case.devices)
         held = serving_memory(case.shape, Layouts.of(layout), batch=1, context_tokens=1).weights.item()
         return held / case.devices if layout.zero == 3 else held
 

@@ -29,9 +29,10 @@ from calculators.predict.links import LADDER
 from calculators.predict.rules import TOOLS
 from calculators.predict.traffic import Formula
 from calculators.python_calls import python_call
+from calculators.relief import MOST, relief_chart
 from calculators.trials import MOST_RANKS
 from calculators.units import plain
-from calculators.workbench import Answer, Calculator, LessonLink, Preset, RunIt, run_address, shown
+from calculators.workbench import Answer, Calculator, Chart, LessonLink, Preset, RunIt, run_address, shown
 
 NOT_KNOWN = ("", "Not known")
 YES_NO = (NOT_KNOWN, ("yes", "Yes"), ("no", "No"))
@@ -313,9 +314,19 @@ def _answer(form: WhichForm) -> WhichPage:
         sides=_sides(facts, advice),
         ways_on=tuple(_ways_on(facts, advice)),
         formulas=shown(_formulas(facts, advice)),
+        charts=_charts(facts, advice),
         python=python_call(advise, facts),
         runs=tuple(_runs(facts, advice, back)),
     )
+
+
+def _charts(facts: Facts, advice: Advice) -> tuple[Chart, ...]:
+    """What each split would leave on a device, once there is an advice to hold it against."""
+    if advice.technique is Technique.ASK_MORE:
+        return ()
+    devices = max([*advice.axes.values(), facts.devices or MOST])
+    training, sparse = facts.phase == "training", bool(facts.moe or facts.experts)
+    return (relief_chart(training=training, sparse=sparse, devices=devices),)
 
 
 def _asked(form: WhichForm, facts: Facts, advice: Advice) -> tuple[Asked, ...]:
@@ -495,7 +506,6 @@ WHICH = Calculator(
     asks="Answer what you know, one question at a time: what to use, how that was reached, and why not the rest.",
     form=WhichForm,
     answer=_answer,
-    draws=False,
     presets=(
         Preset(label="Days for an epoch", query="phase=training&fits=yes&wanted=throughput"),
         Preset(label="A layer too wide", query="phase=training&overflow=layer&moe=no"),

@@ -1,7 +1,6 @@
 """The adviser answers the procedures of both lessons, names what it turns down, and asks for what would change it."""
 
 from dataclasses import replace
-from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
@@ -434,19 +433,3 @@ class TestFacts:
         assert Facts(speed_over_alone=0.9).one_fits is True
         assert Facts(overflow="stack").one_fits is False
         assert Facts().one_fits is None
-
-
-def test_advice_and_the_next_question_take_less_than_a_page_may():
-    facts = Facts(phase="serving", fits=False)
-    advise(facts), ask_next(facts)
-
-    fastest = min(_seconds(facts) for _ in range(5))
-
-    assert fastest < 0.01
-
-
-def _seconds(facts):
-    start = perf_counter()
-    advise(facts)
-    ask_next(facts)
-    return perf_counter() - start
