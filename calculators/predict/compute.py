@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, amounts, counts, floats, positive
-from calculators.predict.reading import computed_parameters
+from calculators.predict.kv_cache import tokens_in_layers
+from calculators.predict.parameters import computed_parameters
 from calculators.predict.shapes import ModelShape
 
 SECONDS_PER_DAY = 86_400
@@ -72,18 +73,23 @@ def training_flops(
     return np.asarray(3 * counts(batch=batch)["batch"] * forward_flops(shape, tokens=tokens, causal=causal))
 
 
-def decode_flops(shape: ModelShape, *, context_tokens: ArrayLike = 0) -> Floats:
+def decode_flops(
+    shape: ModelShape, *, context_tokens: ArrayLike = 0, tp: ArrayLike = 1, cp: ArrayLike = 1
+) -> Floats:
     """Operations for one more token of one sequence: about 2 a parameter, and attention to the context.
+
+    Those of one device of each stage, all stages together: tp shares all of them, cp the tokens that are looked at.
 
     >>> from calculators.predict.catalogue import MODELS
     >>> decode_flops(MODELS["llama-3.1-70b"].shape, context_tokens=[0, 4096]).round(-9).tolist()
     [139000000000.0, 150000000000.0]
     """
     context = amounts(context_tokens=context_tokens)["context_tokens"]
-    looked_at = shape.layers * context
-    if shape.window is not None:
-        looked_at = looked_at - shape.window.layers * np.maximum(context - shape.window.tokens, 0)
-    return np.asarray(2.0 * computed_parameters(shape) + 2 * attention_width(shape) * looked_at)
+    ways = counts(tp=tp, cp=cp)
+    looked_at = tokens_in_layers(shape, context) / ways["cp"]
+    return np.asarray(
+        (2.0 * computed_parameters(shape) + 2 * attention_width(shape) * looked_at) / ways["tp"]
+    )
 
 
 def training_days(

@@ -13,13 +13,15 @@ from numpy.typing import ArrayLike
 from calculators.predict.arrays import Floats, counts, floats, positive
 from calculators.predict.collectives import (
     ALL_REDUCE_ALGORITHMS,
+    all_gather_bytes,
     all_reduce_bytes,
     all_reduce_rounds,
     all_to_all_bytes,
 )
 from calculators.predict.shapes import Layouts, ModelShape, activation_bytes
+from calculators.predict.traffic.context import LOG_SUM_BYTES
+from calculators.predict.traffic.pipeline import TOKEN_ID_BYTES
 
-TOKEN_ID_BYTES = 8  # torch.argmax gives an int64
 Q80_BYTES_PER_ELEMENT = 34 / 32
 """distributed-llama's Q80 buffers: blocks of 32 numbers of one byte, and a 16-bit scale for each block."""
 
@@ -28,18 +30,28 @@ Q80_BYTES_PER_ELEMENT = 34 / 32
 class Exchanges:
     """What a pass over all layers exchanges, the exchanges that wait for one another counted together, as arrays.
 
-    tensor_calls, tensor_rounds, tensor_bytes        all-reduces, their latencies and bytes [bytes]
-    expert_calls, expert_rounds, expert_bytes        all-to-alls, dispatch and combine
-    pipeline_calls, pipeline_rounds, pipeline_bytes  sends from stage to stage
-    control_rounds, control_bytes                    the token ids on their way from the last stage to the first
+    Calls, the rounds in them, and their bytes [bytes], one after another:
+
+    tensor_…    all-reduces of tensor-parallel groups, and gathering what experts gave
+    context_…   parts of attention added up by ranks that share a sequence's cache, and gathering what experts gave
+    expert_…    all-to-alls, dispatch and combine
+    sliced_…    all-reduces of ranks that share each expert, or gathering copies and scattering their results
+    pipeline_…  sends from stage to stage
+    control_…   the token ids on their way from the last stage to the first
     """
 
     tensor_calls: Floats
     tensor_rounds: Floats
     tensor_bytes: Floats
+    context_calls: Floats
+    context_rounds: Floats
+    context_bytes: Floats
     expert_calls: Floats
     expert_rounds: Floats
     expert_bytes: Floats
+    sliced_calls: Floats
+    sliced_rounds: Floats
+    sliced_bytes: Floats
     pipeline_calls: Floats
     pipeline_rounds: Floats
     pipeline_bytes: Floats
@@ -49,17 +61,20 @@ class Exchanges:
     @property
     def calls(self) -> Floats:
         """Collectives and sends; the token ids' way back is not counted, as a textbook does not."""
-        return self.tensor_calls + self.expert_calls + self.pipeline_calls
+        inside = self.tensor_calls + self.context_calls + self.expert_calls + self.sliced_calls
+        return inside + self.pipeline_calls
 
     @property
     def rounds(self) -> Floats:
         """Latencies that are waited for, the token ids' way back included."""
-        return self.tensor_rounds + self.expert_rounds + self.pipeline_rounds + self.control_rounds
+        inside = self.tensor_rounds + self.context_rounds + self.expert_rounds + self.sliced_rounds
+        return inside + self.pipeline_rounds + self.control_rounds
 
     @property
     def sent_bytes(self) -> Floats:
         """Bytes that cross one after another, the token ids included [bytes]."""
-        return self.tensor_bytes + self.expert_bytes + self.pipeline_bytes + self.control_bytes
+        inside = self.tensor_bytes + self.context_bytes + self.expert_bytes + self.sliced_bytes
+        return inside + self.pipeline_bytes + self.control_bytes
 
 
 def exchanges(
@@ -74,15 +89,22 @@ def exchanges(
 ) -> Exchanges:
     """What `batch` sequences with `tokens` in flight each (decode: 1) exchange on their way through the model.
 
-    tensor    one all-reduce of b·s·h·e after attention and one after the feed-forward block of every layer, 2·L;
-              a sparse layer's second one among the ranks that share its experts (etp), none where each expert is whole
-    expert    two all-to-alls a sparse layer, of b·s/(tp·cp)·k·h·e: every rank sends its share of the tokens to k
-              experts, wherever they are with equal likelihood
+    tensor    one all-reduce of b·s·h·e after attention and one after the feed-forward block of every layer, 2·L
+    expert    a sparse layer has, in place of its second all-reduce, one among the ranks of a tensor-parallel group that
+              share its experts (ep 1, etp = tp). Otherwise two all-to-alls of b·s/(tp·cp)·k·h·e: every rank sends its
+              share of the tokens to k experts, wherever they are with equal likelihood; ranks that share an expert
+              (etp) gather the copies before and scatter the results after it, and all ranks gather what experts gave.
+              A shared expert is a block like any other
+    context   of every layer's attention the normalisers gathered, b·s heads of 4 bytes from each rank, and the outputs
+              added up: the cache is in slices (decode; prefill is in `traffic.context_parallel`)
     pipeline  p−1 sends of b·s·h·e, and the token ids back to the first stage (8 bytes a sequence)
 
-    algorithm               of the all-reduce: "best" (one latency and the ring's bytes, less than which no all-reduce
+    These are the calls that `traffic.composed` counts in decode, one after another.
+
+    algorithm               of the all-reduce: "best" (one round and the ring's bytes, less than which no all-reduce
                             without a switch's help needs), "star" (distributed-llama: all to the root, and back), or
-                            one of collectives.ALL_REDUCE_ALGORITHMS, which takes the latency of every round
+                            one of collectives.ALL_REDUCE_ALGORITHMS, with all of its rounds. Every other call is one
+                            round: each rank sends to all others at once
     wire_bytes_per_element  where activations travel narrower than the model computes; None for the model's own
     tensors_per_boundary    1 in the textbook; vLLM hands over two, the hidden states and the residual
 
@@ -101,20 +123,40 @@ def exchanges(
     tp, pp, cp, ep, etp = (given[axis] for axis in ("tp", "pp", "cp", "ep", "etp"))
     message = activation_bytes(b, s, shape.hidden_size, width)
 
-    whole = (shape.layers + shape.dense_layers) * (tp > 1)
-    sliced = shape.sparse_layers * (etp > 1)
-    pairs = 2 * shape.sparse_layers * (ep > 1)
-    per_token = shape.experts.per_token if shape.experts else 0
+    experts, sparse = shape.experts, shape.sparse_layers
+    sent_out = floats(
+        (ep > 1) | (etp != tp)
+    )  # tokens go to experts that more than a tensor-parallel group shares
+    shared = sent_out * bool(experts and experts.shared_width)
+    own = message * (experts.per_token if experts else 0) / (tp * cp)  # copies of one rank's tokens
+    whole = (shape.layers + shape.dense_layers + sparse * shared) * (tp > 1)
+    results = sparse * sent_out
+    over_tp, over_cp = results * (tp > 1), results * (cp > 1)
+    blocks, routed = sparse * (1 - sent_out) * (etp > 1), 2 * results * (etp > 1)
+    pairs = floats(2 * sparse * (ep > 1))
+    added = floats(shape.layers * (cp > 1))
+    heads = shape.attention_heads / tp
+    value = shape.latent.value_dim if shape.latent else shape.head_dim
+    outputs = b * s * heads * value * width
     boundaries = given["tensors_per_boundary"] * (pp - 1)
     returns = floats(pp > 1)
     return Exchanges(
-        tensor_calls=floats(whole + sliced),
-        tensor_rounds=whole * _rounds(tp, algorithm) + sliced * _rounds(etp, algorithm),
+        tensor_calls=whole + over_tp,
+        tensor_rounds=whole * _rounds(tp, algorithm) + over_tp,
         tensor_bytes=whole * _waited_bytes(message, tp, algorithm)
-        + sliced * _waited_bytes(message, etp, algorithm),
-        expert_calls=floats(pairs),
-        expert_rounds=floats(pairs),
-        expert_bytes=pairs * all_to_all_bytes(message * per_token / (tp * cp), ep),
+        + over_tp * all_gather_bytes(message / cp, tp),
+        context_calls=2 * added + over_cp,
+        context_rounds=added * (1 + _rounds(cp, algorithm)) + over_cp,
+        context_bytes=added * all_gather_bytes(b * s * cp * heads * LOG_SUM_BYTES, cp)
+        + added * _waited_bytes(outputs, cp, algorithm)
+        + over_cp * all_gather_bytes(message, cp),
+        expert_calls=pairs,
+        expert_rounds=pairs,
+        expert_bytes=pairs * all_to_all_bytes(own, ep),
+        sliced_calls=blocks + routed,
+        sliced_rounds=blocks * _rounds(etp, algorithm) + routed,
+        sliced_bytes=blocks * _waited_bytes(message, etp, algorithm)
+        + routed * all_gather_bytes(etp * own, etp),
         pipeline_calls=boundaries,
         pipeline_rounds=boundaries,
         pipeline_bytes=boundaries * message,

@@ -24,6 +24,8 @@ class Implementation:
     overlapped_tensor    backward, tensor-parallel exchanges run beside the matrix products that do not need them
     overlapped_sends     sends between stages run beside other chunks of layers, where there are several a stage
     overlapped_data      gradients travel during the backward pass, sharded weights ahead of the layers
+    scattered_sends      without sequence parallelism, each tensor-parallel rank sends a part of what crosses between
+                         stages, and the next stage gathers it (Narayanan 2021 §4.1); else each sends all of it
     gathered_context     context parallelism gathers all keys and values first, instead of passing them around a ring
                          behind attention
     """
@@ -41,6 +43,7 @@ class Implementation:
     overlapped_tensor: bool = True
     overlapped_sends: bool = True
     overlapped_data: bool = True
+    scattered_sends: bool = False  # Megatron Core's p2p_communication.py has no such gather any more
     gathered_context: bool = False
     source: str
 
@@ -68,6 +71,7 @@ MEGATRON_2021 = Implementation(
     fused_attention=False,
     overlapped_tensor=False,
     overlapped_sends=False,
+    scattered_sends=True,
     source="Narayanan 2021 (arXiv 2104.04473) §4.2 and Megatron-LM 2.5",
 )
 # 32-bit gradients (their 18 bytes a parameter), summed by the matrix product itself; one pass back through a norm; the

@@ -25,7 +25,7 @@ def kv_bytes_per_token(shape: ModelShape, *, tp: ArrayLike = 1, bytes_per_elemen
     """
     given = counts(tp=tp) | _width(bytes_per_element)
     check_broadcast(given)
-    return shape.layers * _layer_bytes(shape, given["tp"], given["bytes_per_element"])
+    return shape.layers * layer_bytes(shape, given["tp"], given["bytes_per_element"])
 
 
 def kv_cache_bytes(
@@ -71,7 +71,15 @@ def cache_of_rank(shape: ModelShape, *, stage: Floats, given: dict[str, Floats])
         whole = np.minimum(np.ceil((shape.layers - shape.window.layers) / p), layers)
         kept = np.minimum(context, shape.window.tokens)
         token_layers = (whole * context + (layers - whole) * kept) / parts
-    return token_layers * given["batch"] * _layer_bytes(shape, given["tp"], given["bytes_per_element"])
+    return token_layers * given["batch"] * layer_bytes(shape, given["tp"], given["bytes_per_element"])
+
+
+def tokens_in_layers(shape: ModelShape, context: Floats) -> Floats:
+    """Tokens that one more token looks back on, each layer's within its window, all layers together."""
+    if shape.window is None:
+        return shape.layers * context
+    inside = shape.window.layers * np.minimum(context, shape.window.tokens)
+    return floats((shape.layers - shape.window.layers) * context + inside)
 
 
 def check_dcp(shape: ModelShape, *, tp: Floats, dcp: Floats) -> None:
@@ -89,8 +97,8 @@ def check_dcp(shape: ModelShape, *, tp: Floats, dcp: Floats) -> None:
         )
 
 
-def _layer_bytes(shape: ModelShape, tp: Floats, bytes_per_element: Floats) -> Floats:
-    """One token in one layer on one tensor rank."""
+def layer_bytes(shape: ModelShape, tp: Floats, bytes_per_element: Floats) -> Floats:
+    """What one token takes in one layer on one tensor rank [bytes]."""
     if shape.latent:
         return (shape.latent.kv_rank + shape.latent.rope_dim) * bytes_per_element
     return (2 * shape.kv_heads * shape.head_dim) * bytes_per_element / np.minimum(tp, shape.kv_heads)

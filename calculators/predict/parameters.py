@@ -79,6 +79,12 @@ def active_parameters(shape: ModelShape) -> int:
     return total_parameters(shape) - shape.sparse_layers * idle * expert_parameters(shape)
 
 
+def computed_parameters(shape: ModelShape) -> int:
+    """Parameters that one token is multiplied by: the active ones without the rows that are only looked up."""
+    looked_up = embedding_parameters(shape) - (table_parameters(shape) if shape.tied_embeddings else 0)
+    return active_parameters(shape) - looked_up
+
+
 def attention_parameters(shape: ModelShape) -> int:
     """Projections of one layer's attention: query, key, value and output.
 
@@ -134,9 +140,14 @@ def embedding_parameters(shape: ModelShape) -> int:
     return (shape.vocab_size + shape.positions) * shape.hidden_size
 
 
+def table_parameters(shape: ModelShape) -> int:
+    """A matrix between the vocabulary and the hidden size: the embedding without positions, or the output matrix."""
+    return shape.vocab_size * shape.hidden_size
+
+
 def output_parameters(shape: ModelShape) -> int:
     """The output matrix, which the last stage holds; 0 where it is the embedding again."""
-    return 0 if shape.tied_embeddings else shape.vocab_size * shape.hidden_size
+    return 0 if shape.tied_embeddings else table_parameters(shape)
 
 
 def bias_parameters(shape: ModelShape) -> int:

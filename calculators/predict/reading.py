@@ -7,18 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, counts, floats, positive
+from calculators.predict.arrays import Floats, amounts, counts, positive
 from calculators.predict.exchanges import sizes
+from calculators.predict.kv_cache import layer_bytes, tokens_in_layers
+from calculators.predict.model_states import attention_of_rank
 from calculators.predict.parameters import (
-    active_parameters,
-    attention_parameters,
-    embedding_parameters,
     expert_parameters,
     feed_forward_parameters,
     norm_parameters,
-    output_parameters,
     router_parameters,
     shared_expert_parameters,
+    table_parameters,
 )
 from calculators.predict.shapes import Layouts, ModelShape
 
@@ -47,11 +46,13 @@ def reading(
 ) -> Reading:
     """What devices read to give each of `batch` sequences, which travel as one group, its next token.
 
-    weights  of a dense layer 1/tp for each device; of the experts those that the tokens touch (`distinct_experts`),
-             shared by ep and etp, of whom the fullest has at least one. Of the embedding a token reads one row, which
-             is left out. The stages of a pipeline read one after another, so a pass reads them all
+    weights  all that a device of each stage holds (`model_states.rank_parameters`); but of the experts those that the
+             tokens touch (`distinct_experts`), shared by ep and etp, of whom the fullest has at least one, and none of
+             the embedding, of which a token reads one row. The stages of a pipeline read one after another, so a pass
+             reads them all
     cache    2·L·kv_heads·head_dim elements for each token looked back on (latent attention: kv_rank + rope_dim a
              layer), within each layer's window, shared by cp and by at most as many of tp as there are key-value heads
+             (`kv_cache`)
 
     batch                     of one replica; where replicas share experts (ep over dp), all their tokens touch them
     weight_bytes_per_element  e.g. 0.5 for 4-bit weights; None for the model's own
@@ -67,17 +68,11 @@ def reading(
     context = amounts(context_tokens=context_tokens)["context_tokens"]
     own = shape.bytes_per_element if weight_bytes_per_element is None else weight_bytes_per_element
     widths = positive(weight_bytes_per_element=own, kv_bytes_per_element=kv_bytes_per_element)
-    cached = given["batch"] * _cached_elements_read(shape, given, context)
+    cached = tokens_in_layers(shape, context) / given["cp"]
     return Reading(
         weight_bytes=widths["weight_bytes_per_element"] * _parameters_read(shape, given),
-        kv_bytes=widths["kv_bytes_per_element"] * cached,
+        kv_bytes=given["batch"] * cached * layer_bytes(shape, given["tp"], widths["kv_bytes_per_element"]),
     )
-
-
-def computed_parameters(shape: ModelShape) -> int:
-    """Parameters that a token is multiplied by: the active ones without the rows that are only looked up."""
-    looked_up = embedding_parameters(shape) - (_output_read(shape) if shape.tied_embeddings else 0)
-    return active_parameters(shape) - looked_up
 
 
 def distinct_experts(routed: ArrayLike, per_token: ArrayLike, tokens: ArrayLike) -> Floats:
@@ -100,50 +95,24 @@ def distinct_experts(routed: ArrayLike, per_token: ArrayLike, tokens: ArrayLike)
 
 
 def _parameters_read(shape: ModelShape, given: dict[str, Floats]) -> Floats:
-    """By one device of each stage, all stages together."""
+    """By one device of each stage, all stages together: what it holds, but of the experts those that are touched."""
     tp, cp, ep, etp = (given[axis] for axis in ("tp", "cp", "ep", "etp"))
     split = (
-        shape.layers * attention_parameters(shape)
-        + shape.dense_layers * feed_forward_parameters(shape)
+        shape.dense_layers * feed_forward_parameters(shape)
         + shape.sparse_layers * shared_expert_parameters(shape)
-        + _output_read(shape)
+        + table_parameters(shape)  # the output matrix, read whole also where it is the embedding
     )
     copied = (
         shape.layers * norm_parameters(shape)
         + shape.sparse_layers * router_parameters(shape)
         + shape.hidden_size
     )
+    common = shape.layers * attention_of_rank(shape, tp) + split / tp + copied
     if shape.experts is None:
-        return split / tp + copied
+        return common
     copies = np.maximum(1, given["dp"] * tp * cp / (ep * etp))
     tokens = given["batch"] * given["dp"] / copies
     touched = distinct_experts(shape.experts.routed, shape.experts.per_token, tokens)
     # The fullest device has at least the mean, and never less than one whole expert where any is touched.
     fullest = np.maximum(touched / ep, np.minimum(touched, 1))
-    return split / tp + copied + shape.sparse_layers * expert_parameters(shape) * fullest / etp
-
-
-def _output_read(shape: ModelShape) -> int:
-    """The output matrix is read whole, also where it is the embedding."""
-    return shape.vocab_size * shape.hidden_size if shape.tied_embeddings else output_parameters(shape)
-
-
-def _cached_elements_read(shape: ModelShape, given: dict[str, Floats], context: Floats) -> Floats:
-    """For one token of one sequence, by one device of each stage, all stages together."""
-    heads = floats(1) if shape.latent else np.minimum(given["tp"], shape.kv_heads)
-    return _tokens_in_layers(shape, context) * _cached_elements(shape) / (heads * given["cp"])
-
-
-def _cached_elements(shape: ModelShape) -> int:
-    """Of one token in one layer."""
-    if shape.latent:
-        return shape.latent.kv_rank + shape.latent.rope_dim
-    return 2 * shape.kv_heads * shape.head_dim
-
-
-def _tokens_in_layers(shape: ModelShape, context: Floats) -> Floats:
-    """Cached tokens that attention looks back on, all layers together."""
-    if shape.window is None:
-        return shape.layers * context
-    inside = shape.window.layers * np.minimum(context, shape.window.tokens)
-    return floats((shape.layers - shape.window.layers) * context + inside)
+    return common + shape.sparse_layers * expert_parameters(shape) * fullest / etp

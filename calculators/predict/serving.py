@@ -18,9 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from calculators.predict.arrays import Floats, amounts, counts, floats, positive
 from calculators.predict.clusters import Link
+from calculators.predict.collectives import transfer_seconds
+from calculators.predict.compute import decode_flops
 from calculators.predict.devices import Device
 from calculators.predict.exchanges import exchanges, sizes
-from calculators.predict.reading import computed_parameters, reading
+from calculators.predict.reading import reading
 from calculators.predict.shapes import Layouts, ModelShape
 
 
@@ -83,7 +85,8 @@ class DecodeWork:
     weight_bytes        of the weights that one device of each stage reads in a pass, all stages together [bytes]
     kv_bytes            of the cached keys and values, likewise [bytes]
     memory_seconds      for reading both; 0 where no device is given [s]
-    arithmetic_seconds  at the device's peak, 2 operations for each active parameter and token [s]
+    arithmetic_seconds  at the device's peak, 2 operations for each parameter that a token is multiplied by, and
+                        those of attention [s]
     inside_seconds      exchanges that stay on the link inside a host, where one is given [s]
     rounds, sent_bytes  what is left to the link in question: latencies, and bytes that cross one after another
     calls               collectives and sends among them, without the token ids' way back
@@ -248,12 +251,12 @@ def decode_work(
     the pipeline. A pipeline holds more than one device, and is no faster for one sequence: its stages read in turn.
 
     device  None leaves memory and arithmetic out, so that only the link speaks
-    inside  the link that joins tensor- and expert-parallel ranks where that is not the link in question: hosts with
-            several devices, and a pipeline between them
+    inside  the link that joins the ranks of a stage where that is not the link in question: hosts with several devices,
+            and a pipeline between them
     weight_bytes_per_element  e.g. 0.5 for 4-bit weights; None for the model's own
 
-    Source: ceiling as Σ bandwidth ÷ bytes read (oracle 12); about 2 operations a parameter and token, attention's own
-    left out. Raises ValueError where a size is below 1, a width not above 0 or the algorithm unknown.
+    Source: ceiling as Σ bandwidth ÷ bytes read (oracle 12); operations as `decode_flops`. Raises ValueError where a
+    size is below 1, a width not above 0 or the algorithm unknown.
 
     >>> from calculators.predict.catalogue import MODELS
     >>> from calculators.predict.devices import DEVICES
@@ -283,16 +286,19 @@ def decode_work(
     memory_seconds = arithmetic_seconds = inside_seconds = floats(0)
     if device is not None:
         memory_seconds = read.total_bytes / device.memory_bytes_per_second
-        operations = 2 * computed_parameters(shape) * group / given["tp"]
-        arithmetic_seconds = operations / device.flops_per_second
+        each = decode_flops(shape, context_tokens=context_tokens, tp=given["tp"], cp=given["cp"])
+        arithmetic_seconds = group * each / device.flops_per_second
     calls, rounds, sent_bytes = sent.calls, sent.rounds, sent.sent_bytes
     if inside is not None:
-        rounds_inside = sent.tensor_rounds + sent.expert_rounds
-        bytes_inside = sent.tensor_bytes + sent.expert_bytes
-        inside_seconds = rounds_inside * inside.latency_seconds + bytes_inside / inside.bytes_per_second
         calls = sent.pipeline_calls
-        rounds = sent.pipeline_rounds + sent.control_rounds
-        sent_bytes = sent.pipeline_bytes + sent.control_bytes
+        rounds_inside, rounds = rounds, sent.pipeline_rounds + sent.control_rounds
+        bytes_inside, sent_bytes = sent_bytes, sent.pipeline_bytes + sent.control_bytes
+        inside_seconds = transfer_seconds(
+            bytes_inside - sent_bytes,
+            rounds_inside - rounds,
+            bytes_per_second=inside.bytes_per_second,
+            latency_seconds=inside.latency_seconds,
+        )
     return DecodeWork(
         weight_bytes=read.weight_bytes,
         kv_bytes=read.kv_bytes,

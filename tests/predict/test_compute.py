@@ -18,8 +18,7 @@ from calculators.predict.compute import (
     training_days,
     training_flops,
 )
-from calculators.predict.parameters import attention_parameters, feed_forward_parameters
-from calculators.predict.reading import computed_parameters
+from calculators.predict.parameters import attention_parameters, computed_parameters, feed_forward_parameters
 from calculators.predict.shapes import SlidingWindow
 from tests.predict.sentences import exactly
 from tests.predict.timing_oracles import gpt, narayanan

@@ -22,13 +22,14 @@ from calculators.predict.links import LADDER, rung
 from calculators.predict.memory import serving_memory
 from calculators.predict.parameters import (
     attention_parameters,
+    computed_parameters,
     expert_parameters,
     feed_forward_parameters,
     norm_parameters,
     router_parameters,
     total_parameters,
 )
-from calculators.predict.reading import computed_parameters, distinct_experts, reading
+from calculators.predict.reading import distinct_experts, reading
 from calculators.predict.serving import Limit, Verdict, decode_ceiling, decode_work, link_speed
 from calculators.predict.serving_formulas import decode_formulas
 from calculators.predict.shapes import Experts, Layouts, ModelShape, Phase, SlidingWindow
@@ -205,19 +206,28 @@ def test_a_sparse_layer_exchanges_tokens_with_experts_instead_of_adding_up_whole
 
     found = exchanges(shape, Layouts(tp=tp, ep=ep, etp=etp, dp=8), batch=8)
 
-    all_reduces, all_to_alls, bytes_to_experts = 0, 0, 0.0
+    on_tp, all_to_alls, bytes_to_experts, sliced, sliced_bytes = 0, 0, 0.0, 0, 0.0
     for layer in range(shape.layers):
-        all_reduces += tp > 1  # after attention
+        on_tp += tp > 1  # after attention
         if layer < dense_layers:
-            all_reduces += tp > 1
+            on_tp += tp > 1
             continue
-        all_reduces += etp > 1
+        if ep == 1 and etp == tp:  # a block that this group adds up
+            sliced += etp > 1
+            sliced_bytes += 2 * (etp - 1) / etp * 8 * 64 * 2
+            continue
+        on_tp += tp > 1  # the results, gathered
         if ep > 1:
             all_to_alls += 2
             bytes_to_experts += 2 * (8 / tp) * 2 * 64 * 2 * (ep - 1) / ep
-    assert found.tensor_calls == all_reduces
+        if etp > 1:  # copies gathered, results scattered
+            sliced += 2
+            sliced_bytes += 2 * (etp - 1) * (8 / tp) * 2 * 64 * 2
+    assert found.tensor_calls == on_tp
     assert found.expert_calls == all_to_alls
     assert found.expert_bytes == pytest.approx(bytes_to_experts)
+    assert found.sliced_calls == sliced
+    assert found.sliced_bytes == pytest.approx(sliced_bytes)
 
 
 def test_one_rank_sends_nothing_and_waits_for_nothing():

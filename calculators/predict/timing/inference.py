@@ -53,9 +53,9 @@ def prefill(
     )
     groups = np.ceil(job.batch / job.axes["micro_batch"])
     layer = Layer.of(job)
-    tensor = layer.blocks * 2 * waits.hidden_state(job)
+    tensor = waits.tensor_forward(job, layer)
     context = waits.context_forward(job, layer)
-    expert = waits.expert(job)
+    expert = waits.expert(job, forward=1.0)
     turns = groups * job.depth
     nothing = floats(0)
     return StepTime(
@@ -86,8 +86,8 @@ def decode_step(
 
     The sequences go round the pipeline in as many groups as it has stages, and a token's way leads through all of them.
     So `compute` is that of all stages in turn: reading weights and cache (`reading`), or arithmetic if that is longer.
-    An exchange of so few bytes takes one latency of the outermost link that it crosses, and its bytes (`exchanges`).
-    Context parallelism adds up the results of attention once a layer.
+    An exchange of so few bytes is one round: one latency of the outermost link that it crosses, and a ring's bytes
+    (`exchanges`).
 
     weight_bytes_per_element  e.g. 0.5 for 4-bit weights; None for the model's own
 
@@ -115,19 +115,16 @@ def decode_step(
         kv_bytes_per_element=kv_bytes_per_element,
     )
     sent = exchanges(shape, layouts, batch=group)
-    speeds, cp = job.speeds, job.axes["cp"]
-    multiplied = decode_flops(shape)
-    looked_at = (decode_flops(shape, context_tokens=context) - multiplied) / cp
-    arithmetic = group * (multiplied + looked_at) / (job.axes["tp"] * speeds.flops_per_second)
-    additions = shape.layers * (cp > 1)
-    result = group * shape.attention_heads * shape.head_dim / job.axes["tp"] * shape.bytes_per_element
+    speeds = job.speeds
+    operations = group * decode_flops(shape, context_tokens=context, tp=job.axes["tp"], cp=job.axes["cp"])
     nothing = floats(0)
     return StepTime(
-        compute=np.maximum(read.total_bytes / speeds.bytes_per_second, arithmetic),
+        compute=np.maximum(read.total_bytes / speeds.bytes_per_second, operations / speeds.flops_per_second),
         recompute=nothing,
         tensor=waits.outermost(job, "tp", sent.tensor_rounds, sent.tensor_bytes),
-        context=waits.outermost(job, "cp", additions, additions * 2 * (1 - 1 / cp) * result),
-        expert=waits.outermost(job, "ep", sent.expert_rounds, sent.expert_bytes),
+        context=waits.outermost(job, "cp", sent.context_rounds, sent.context_bytes),
+        expert=waits.outermost(job, "ep", sent.expert_rounds, sent.expert_bytes)
+        + waits.outermost(job, "etp", sent.sliced_rounds, sent.sliced_bytes),
         pipeline=waits.outermost(
             job,
             "pp",

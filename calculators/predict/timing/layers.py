@@ -73,7 +73,7 @@ class Layer:
     products        with weights, which are part of forward and backward
     core_forward, core_backward   attention itself, which is another part
     attention_again what selective recomputation repeats
-    blocks          of a layer that end in an exchange of the tensor-parallel group
+    blocks          of a layer that end in an exchange of the tensor-parallel group; routed experts are not among them
     """
 
     forward: Floats
@@ -82,7 +82,7 @@ class Layer:
     core_forward: Floats
     core_backward: Floats
     attention_again: Floats
-    blocks: float
+    blocks: Floats
 
     @classmethod
     def of(cls, job: Job) -> Layer:
@@ -92,13 +92,13 @@ class Layer:
         found = products(attention_matmuls(shape), speeds, rows=rows, ways=tp)
         # Element-wise work that tensor parallelism shares, in elements of a token: projections, inner widths, routing.
         inner = routed = 0.0
-        blocks = 1.0
+        blocks = floats(1)
         if shape.dense_layers:
             share = shape.dense_layers / shape.layers
             ordinary = products(feed_forward_matmuls(shape, shape.ffn_width), speeds, rows=rows, ways=tp)
             found = found.plus(ordinary, share=share)
             inner += share * shape.ffn_width
-            blocks += share
+            blocks = blocks + share
         if shape.experts is not None:
             share, experts = shape.sparse_layers / shape.layers, shape.experts
             # Each rank of a tensor-parallel group hands on its part of the tokens, each of them to several experts.
@@ -119,7 +119,7 @@ class Layer:
                 )
                 found = found.plus(shared, share=share)
                 inner += share * experts.shared_width
-                blocks += share
+                blocks = blocks + share * job.sent_out  # else it adds to what the experts' block sums up
         core_forward, core_backward, again = _attention(job)
         each = 1 / speeds.bytes_per_second
         shared_bytes = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, counts
+from calculators.predict.arrays import Floats, amounts, counts, floats
 from calculators.predict.clusters import Cluster
 from calculators.predict.implementations import Implementation
 from calculators.predict.shapes import Layouts, ModelShape
@@ -94,6 +94,11 @@ class Job:
             speeds=Speeds.of(cluster.device, efficiency),
             program=program,
         )
+
+    @cached_property
+    def sent_out(self) -> Floats:
+        """1 where tokens are sent to their experts, 0 where exactly a tensor-parallel group shares every expert."""
+        return floats((self.axes["ep"] > 1) | (self.axes["etp"] != self.axes["tp"]))
 
     @property
     def depth(self) -> Floats:

@@ -71,7 +71,7 @@ def training_step(
     recompute = full * layer.forward + selective * layer.attention_again
     tensor = waits.tensor(job, layer, repeated=full)
     context = waits.context(job, layer, repeated=full)
-    expert = waits.expert(job) * (2 + full)
+    expert = waits.expert(job, forward=1 + full, backward=1.0)
     turns = micro_batches * job.depth
     return StepTime(
         compute=turns * compute + micro_batches * (_end(job, layer) + _accumulated(job)),

@@ -10,13 +10,11 @@ from numpy.typing import ArrayLike
 from calculators.predict.arrays import Floats, floats
 from calculators.predict.clusters import Cluster
 from calculators.predict.compute import attention_width
+from calculators.predict.model_states import attention_of_rank
 from calculators.predict.parameters import (
-    attention_parameters,
-    embedding_parameters,
     expert_parameters,
     feed_forward_parameters,
     norm_parameters,
-    output_parameters,
     router_parameters,
     shared_expert_parameters,
 )
@@ -93,13 +91,29 @@ def tensor(job: Job, layer: Layer, *, repeated: Floats) -> Floats:
     """
     half = layer.blocks * hidden_state(job)
     sp = job.axes["sp"]
-    forward = half * (2 * (1 + repeated))
+    forward = half * (2 * (1 + repeated)) + results(job) * (2 + repeated)
     if not job.program.overlapped_tensor:
         return forward + half * (2 + sp)
     # Beside the products that make gradients of weights; the inputs' gathering beside those that make theirs.
     whole = exposed(2 * half, layer.products.to_weights)
     sliced = half + exposed(half, layer.products.to_weights) + exposed(half, layer.products.to_inputs)
     return forward + whole + sp * (sliced - whole)
+
+
+def tensor_forward(job: Job, layer: Layer) -> Floats:
+    """Of one layer and micro-batch, the forward pass alone."""
+    return layer.blocks * (2 * hidden_state(job)) + results(job)
+
+
+def results(job: Job) -> Floats:
+    """What a mean layer's experts gave, gathered by a tensor-parallel group whose ranks sent a part of the tokens each.
+
+    Of one pass; backward it is the gradients of what was sent. With sequence parallelism parts are what is wanted.
+    """
+    if job.shape.experts is None or not np.any(job.sent_out):
+        return floats(0)
+    share = job.shape.sparse_layers / job.shape.layers
+    return share * job.sent_out * hidden_state(job) * (1 - job.axes["sp"])
 
 
 def keys_and_values(job: Job) -> Floats:
@@ -126,27 +140,43 @@ def context(job: Job, layer: Layer, *, repeated: Floats) -> Floats:
     return forward + (twice if job.program.gathered_context else exposed(twice, layer.core_backward))
 
 
-def expert(job: Job) -> Floats:
-    """Dispatch and combine of a mean layer, one pass; with sliced experts a gather before and a scatter after them."""
-    shape = job.shape
+def expert(job: Job, *, forward: Floats | float, backward: Floats | float = 0.0) -> Floats:
+    """Exchanges of a mean layer's experts in so many passes forward and backward.
+
+    Dispatch and combine, and with sliced experts a gather of the copies before and a scatter after them. Experts that
+    exactly a tensor-parallel group shares are a block like any other: gather and scatter of the hidden state, which
+    sequence parallelism gathers once more backward.
+    """
+    shape, axes = job.shape, job.axes
     if shape.experts is None:
         return floats(0)
-    sent = job.rows / job.axes["tp"] * (shape.experts.per_token * shape.hidden_size * shape.bytes_per_element)
-    there = all_to_all(job, job.axes["ep"], stride(job.layouts, "ep"))
-    slices = ring(job, job.axes["etp"], floats(1))
-    both = there.seconds(sent) + slices.seconds(sent * job.axes["etp"])
-    return both * (2 * shape.sparse_layers / shape.layers)
+    share = shape.sparse_layers / shape.layers
+    passes = forward + backward
+    slices = ring(job, axes["etp"], floats(1))
+    whole = job.rows * (shape.hidden_size * shape.bytes_per_element)
+    sent = whole * (shape.experts.per_token / axes["tp"])
+    there = all_to_all(job, axes["ep"], stride(job.layouts, "ep"))
+    both = job.sent_out * (there.seconds(sent) + slices.seconds(sent * axes["etp"]))
+    if np.all(job.sent_out):
+        return both * (2 * share) * passes
+    half = (1 - job.sent_out) * slices.seconds(whole)
+    return (both + half) * (2 * share) * passes + half * (share * backward) * axes["sp"]
 
 
 def sends(job: Job, *, groups: Floats, passes: int) -> Floats:
     """Between stages, of `groups` micro-batches that go through the pipeline, once forward and perhaps once back.
 
-    Each tensor-parallel rank sends its part, and without sequence parallelism they gather it (Narayanan 2021 §4.1).
-    Nothing hides a send while the pipeline fills and empties.
+    With sequence parallelism each tensor-parallel rank has and sends a part. Without, each sends all of it, or a part
+    that the next stage gathers (`Implementation.scattered_sends`). Nothing hides a send while the pipeline fills and
+    empties.
     """
     shape, stages, chunks = job.shape, job.axes["pp"], job.axes["vpp"]
     message = job.rows * (shape.hidden_size * shape.bytes_per_element)
-    hop = outermost(job, "pp", 1.0, message / job.axes["tp"]) + (1 - job.axes["sp"]) * hidden_state(job)
+    sp, tp = job.axes["sp"], job.axes["tp"]
+    if job.program.scattered_sends:
+        hop = outermost(job, "pp", 1.0, message / tp) + (1 - sp) * hidden_state(job)
+    else:
+        hop = outermost(job, "pp", 1.0, message / (1 + sp * (tp - 1)))
     in_the_way = chunks * ((chunks == 1) | (not job.program.overlapped_sends))
     return np.asarray(passes * (groups * in_the_way + (stages - 1)) * (stages > 1) * hop)
 
@@ -190,18 +220,20 @@ def update(job: Job) -> Floats:
 
 
 def stage_parameters(job: Job) -> tuple[Floats, Floats]:
-    """Parameters of one device of a stage with an embedding or an output matrix: common ones, and those of experts."""
+    """Parameters of one device of the first stage, all of its layers being mean ones: common ones, and experts'.
+
+    What `model_states.rank_parameters` says of stage 0 where all layers are alike. A last stage has one norm more, and
+    no learned positions.
+    """
     shape, axes = job.shape, job.axes
     dense, sparse = shape.dense_layers / shape.layers, shape.sparse_layers / shape.layers
-    cut = (
-        attention_parameters(shape)
-        + dense * feed_forward_parameters(shape)
-        + sparse * shared_expert_parameters(shape)
-    )
+    cut = dense * feed_forward_parameters(shape) + sparse * shared_expert_parameters(shape)
     whole = norm_parameters(shape) + sparse * router_parameters(shape)
-    both = embedding_parameters(shape) + output_parameters(shape)
-    ends = np.where(axes["pp"] == 1, both, shape.vocab_size * shape.hidden_size)
-    common = job.depth * (cut / axes["tp"] + whole) + ends / axes["tp"]
+    alone = axes["pp"] == 1  # then it is the last one, too
+    tables = 1 + alone * (not shape.tied_embeddings)
+    ends = tables * (shape.vocab_size * shape.hidden_size) / axes["tp"]
+    ends = ends + (shape.positions + alone) * shape.hidden_size
+    common = job.depth * (attention_of_rank(shape, axes["tp"]) + cut / axes["tp"] + whole) + ends
     if shape.experts is None:
         return common, floats(0)
     held = job.depth * (sparse * shape.experts.routed * expert_parameters(shape))

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 from calculators.predict import parameters
 from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, positive
 from calculators.predict.collectives import TEXTBOOK, Backend, Kind, group_bytes, rounds, sent_bytes
+from calculators.predict.model_states import attention_of_rank
 from calculators.predict.shapes import Layout, Layouts, ModelShape, Phase, Recompute, activation_bytes
 from calculators.predict.stages import fullest_stages, layers_of_stage
 from calculators.predict.traffic.context import (
@@ -253,7 +254,8 @@ def composed(
     context, context_backward      kind and backward pass of `context_parallel`
     dispatch_bytes_per_element …   widths on the way; None for the model's own
     scatter_gather   without sequence parallelism, each tensor-parallel rank sends 1/tp of what crosses a boundary, and
-                     the next stage gathers it (Narayanan 2021 §4.1); else every rank sends all of it
+                     the next stage gathers it (Narayanan 2021 §4.1; `Implementation.scattered_sends` in `timing`);
+                     else every rank sends all of it, as in Megatron Core
     vocabulary       count the embedding, logits and loss, too, as `tensor_parallel` does with vocab_size
 
     Raises ValueError where a size is below 1, a name is not known, or arrays do not broadcast. Whether a layout is
@@ -593,15 +595,14 @@ class _Case:
         shape, t = self.shape, self.axes["tp"]
         stage = self.axes["dp"] * t * self.axes["cp"]
         copies = np.maximum(stage / (self.axes["ep"] * self.axes["etp"]), 1)
-        table = shape.vocab_size * shape.hidden_size / t
-        dense = {
-            "layer": parameters.attention_parameters(shape) / t + parameters.norm_parameters(shape),
+        table = parameters.table_parameters(shape) / t
+        needs_output = (self.axes["pp"] > 1) | (not shape.tied_embeddings)
+        dense = {  # a rank's parameters as in `model_states.rank_parameters`, by what a stage has
+            "layer": attention_of_rank(shape, t) + parameters.norm_parameters(shape),
             "dense": parameters.feed_forward_parameters(shape) / t,
             "sparse": parameters.shared_expert_parameters(shape) / t + parameters.router_parameters(shape),
-            "first": parameters.embedding_parameters(shape) / t,
-            "last": parameters.output_parameters(shape) / t
-            + shape.hidden_size
-            + shape.tied_embeddings * table * (self.axes["pp"] > 1),
+            "first": table + shape.positions * shape.hidden_size,
+            "last": needs_output * table + shape.hidden_size,
         }
         shares = self._replicas("dp", self.axes["dp"] * self.axes["cp"], dense, reshard=reshard)
         if shape.experts:
