@@ -40,9 +40,9 @@ def relief_chart(*, training: bool, sparse: bool, devices: int) -> Chart:
             y=axis("share of what one device would hold") | {"tickformat": ".0%", "range": [0, 1.05]},
         ),
         caption=(
-            f"What each split leaves on each of {counted(count, 'device')}, predicted for {shape.name} and one "
-            f"sequence of {TOKENS:,} tokens. What stays at 100 % is not relieved: look for the split that lowers what "
-            "does not fit."
+            f"What each split leaves on each of {counted(count, 'device')}, predicted for {shape.name} and "
+            f"{f'{MOST} micro-batches of ' if training else ''}one sequence of {TOKENS:,} tokens. What stays near "
+            "100 % is not relieved: look for the split that lowers what does not fit."
         ),
         table=Table(
             caption="The same numbers.",
@@ -60,7 +60,8 @@ def _held(shape: ModelShape, layouts: Layouts, training: bool) -> tuple[float, f
     if not training:
         memory = serving_memory(shape, layouts, batch=1, context_tokens=TOKENS)
         return memory.weights.item() / _slices(layouts), memory.kv_cache.item()
-    memory = training_memory(shape, layouts, tokens=TOKENS, micro_batches=1)
+    # as many micro-batches as keep a pipeline of the most stages full: its first stage holds that many at once
+    memory = training_memory(shape, layouts, tokens=TOKENS, micro_batches=MOST)
     return (memory.weights + memory.gradients + memory.optimizer).item(), memory.activations.item()
 
 

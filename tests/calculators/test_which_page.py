@@ -260,6 +260,10 @@ def test_an_advice_stands_beside_what_each_split_would_leave(client):
     left = {row.cells[0]: row.cells[1:] for row in chart.table.rows}
     assert left["Data parallelism, plain replicas"] == ("100 %", "100 %")
     assert left["Context parallelism, ring"][0] == "100 %"
+    assert left["Pipeline parallelism"] == (
+        "17 %",
+        "98 %",
+    )  # a full pipeline's first stage holds as many activations
     assert left["Tensor parallelism"][1] > left["Tensor with sequence parallelism"][1]
     assert "Expert parallelism" not in left
 
