@@ -5,7 +5,9 @@ PCIe are sold with both directions added up, networks as one direction in bits, 
 divided by 8. Whoever measures about 40 % of what was sold has often read a sum of both directions (so
 stas00/ml-engineering, network/README.md). `duplex_bytes_per_second` stands beside, to compare with a data sheet.
 
-Latencies are what a small message or collective is seen to take, one way, software included.
+Latencies are those of one round (`clusters.Link`), one way, software included: from what a bare message takes to what a
+whole small collective is seen to take, which goes out in one round or few. Where only collectives were measured, rounds
+× latency is therefore the most that a ring takes.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One rung: one-direction `bytes_per_second` and the range of its `latency_seconds` (least, most).
+    """One rung: one-direction `bytes_per_second` and the range of a round's `latency_seconds` (least, most).
 
     short                    its name on an axis, GbE for Gbit Ethernet
     carrier                  what answers: hardware and software that set the latency, whatever the cable

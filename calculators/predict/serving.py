@@ -1,8 +1,9 @@
 """How fast a split can write: the ceiling that memory sets, what the link adds, and the link speed you can buy.
 
 One decode step gives every sequence one token. For that the devices read weights and cached keys and values from their
-memory, and exchange activations. Everything here is a ceiling: memory and links run at their peak, an exchange answers
-after one latency, nothing else takes time. A real server is slower, so what fails here fails at home.
+memory, and exchange activations. Everything here is a ceiling: memory and links run at their peak, an exchange is one
+round and takes one latency (`clusters.Link`), nothing else takes time. A real server is slower, so what fails here
+fails at home.
 
 The sequences of a replica go round the pipeline in as many groups as there are stages (or sequences, if those are
 fewer), so that no stage waits for another group. A group's way through all stages is called its pass.
