@@ -4,6 +4,7 @@ A new page adds its module here and a template of its name; its address and its 
 """
 
 from calculators.pages.experts import EXPERTS
+from calculators.pages.layout import LAYOUT
 from calculators.pages.link_speed import LINK_SPEED
 from calculators.pages.memory import MEMORY
 from calculators.pages.model import MODEL
@@ -13,4 +14,14 @@ from calculators.pages.traffic import TRAFFIC
 from calculators.pages.which import WHICH
 from calculators.workbench import Calculator
 
-CALCULATORS: tuple[Calculator, ...] = (TRAFFIC, MEMORY, LINK_SPEED, PIPELINE, EXPERTS, PLANNER, WHICH, MODEL)
+CALCULATORS: tuple[Calculator, ...] = (
+    TRAFFIC,
+    MEMORY,
+    LINK_SPEED,
+    PIPELINE,
+    EXPERTS,
+    PLANNER,
+    LAYOUT,
+    WHICH,
+    MODEL,
+)
