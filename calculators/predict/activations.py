@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, check_broadcast, counts, floats
-from calculators.predict.shapes import ModelShape, Recompute
+from calculators.predict.shapes import ModelShape, Recompute, check_recompute
 
 MASK_BYTES = 1  # a dropout mask, one byte an element (Korthikanti 2022 §4)
 FP32_BYTES = 4  # router probabilities and logits, whatever the model's own type
@@ -160,17 +160,6 @@ def last_stage_bytes_per_token(shape: ModelShape, *, tp: Floats, beside: Floats)
     """
     hidden = 2 * shape.bytes_per_element * shape.hidden_size * beside
     return hidden + FP32_BYTES * shape.vocab_size / tp
-
-
-def check_recompute(recompute: ArrayLike) -> Floats:
-    """The modes as numbers. Raises ValueError for others than those of Recompute."""
-    mode = floats(recompute)
-    known = (mode == 0) | (mode == 1) | (mode == 2)
-    if not np.all(known):
-        raise ValueError(
-            f"recompute is {mode[~known].flat[0]:g}, but the modes are 0 (none), 1 (selective) and 2 (full)."
-        )
-    return mode
 
 
 @lru_cache(maxsize=256)

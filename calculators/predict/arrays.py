@@ -15,6 +15,9 @@ Floats = NDArray[np.float64]
 MOST = 1e18
 """Counts and sizes above this are refused: products of a few of them would overflow to infinity unseen."""
 
+MOST_MULTIPLIED = 1e120
+"""The same for what may already be a product of several sizes: bytes, operations, seconds."""
+
 
 def floats(values: ArrayLike) -> Floats:
     """The values as float64: exact for whole numbers of bytes up to 2⁵³ (9 PB)."""
@@ -48,6 +51,48 @@ def positive(**given: ArrayLike) -> dict[str, Floats]:
     return _checked(given, low=float(np.nextafter(0, 1)), low_words="more than 0")
 
 
+def products(**given: ArrayLike) -> dict[str, Floats]:
+    """Arguments that another calculation may have given, such as bytes and seconds: like `amounts`, but larger.
+
+    Raises ValueError like `counts`.
+    """
+    return _checked(given, low=0.0, low_words="0 or more", high=MOST_MULTIPLIED)
+
+
+def numbers(**given: ArrayLike) -> dict[str, Floats]:
+    """Arguments with limits of their own: numbers, whichever. They may be not-a-number, and need not broadcast.
+
+    Raises ValueError that names the argument and what was given, where that is no number.
+    """
+    return {name: _array(name, values) for name, values in given.items()}
+
+
+def whole(name: str, value: object, *, low: int = 1, high: int = int(MOST)) -> int:
+    """One whole number from `low` to `high`: for what cannot be an array, because it is built or played.
+
+    Raises ValueError that names the argument and what was given.
+
+    >>> whole("ranks", 8.0)
+    8
+    """
+    if isinstance(value, int | float | np.number) and low <= value <= high and value == int(value):
+        return int(value)
+    raise ValueError(f"{name} is {said(value)}, but it must be a whole number from {low:,} to {high:,}.")
+
+
+def check_group(ranks: object) -> None:
+    """Raises ValueError where these cannot be the ranks of a group, each followed on its own."""
+    if not isinstance(ranks, int | float | np.number) or not ranks >= 1:  # not-a-number is not
+        raise ValueError(f"ranks is {said(ranks)}, but a group has at least 1 rank.")
+
+
+def said(value: object) -> str:
+    """A given value as an error repeats it: never at length."""
+    if isinstance(value, int) and abs(value) > MOST:  # Python prints none of more than 4,300 digits
+        return "an integer of more than 18 digits"
+    return f"{value:g}" if isinstance(value, float | np.floating) else f"{value!r:.60}"
+
+
 def check_broadcast(given: Mapping[str, Floats]) -> None:
     """Raises ValueError that names every shape where the arrays do not broadcast against each other."""
     try:
@@ -60,21 +105,30 @@ def check_broadcast(given: Mapping[str, Floats]) -> None:
         ) from None
 
 
-def _checked(given: Mapping[str, ArrayLike], *, low: float, low_words: str) -> dict[str, Floats]:
+def _checked(
+    given: Mapping[str, ArrayLike], *, low: float, low_words: str, high: float = MOST
+) -> dict[str, Floats]:
     arrays = {name: _array(name, values) for name, values in given.items()}
     for name, values in arrays.items():
-        fine = (values >= low) & (values <= MOST)  # not-a-number is neither
-        if not np.all(fine):
+        fine = (values >= low) & (values <= high)  # not-a-number is neither
+        if not fine.all():
             wrong = values[~fine].flat[0]
             raise ValueError(
-                f"{name} is {wrong:g}, but it must be a number, {low_words} and at most {MOST:g}."
+                f"{name} is {wrong:g}, but it must be a number, {low_words} and at most {high:g}."
             )
     check_broadcast(arrays)
     return arrays
 
 
 def _array(name: str, values: ArrayLike) -> Floats:
+    if isinstance(values, np.ndarray) and values.dtype == np.float64:
+        return values
     try:
-        return floats(values)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is {values!r:.60}, which is not a number or an array of numbers.") from None
+        array = np.asarray(values)
+        if (
+            values is None or array.dtype.kind == "c"
+        ):  # NumPy takes None for not-a-number, and half of a complex one
+            raise TypeError
+        return floats(array)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} is {said(values)}, which is not a number or an array of numbers.") from None

@@ -8,14 +8,24 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calculators.predict.arrays import floats
+from calculators.predict.arrays import MOST, floats, said, whole
 from calculators.predict.devices import Device
 from calculators.predict.links import Rung
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """What one device can send: `bytes_per_second` in one direction, after `latency_seconds` for each round."""
+    """What one device can send: `bytes_per_second` in one direction, and `latency_seconds` for each round (α).
+
+    A round is one serial step of messages: everything that ranks send at the same moment. α is the time until a small
+    one has arrived, software included; a call of r rounds takes r·α, and its bytes besides (the α–β model,
+    `collectives.transfer_seconds`). How many rounds there are depends on how a call is carried out:
+
+    - Large tensors go around rings, n−1 rounds for a gather or a scatter, tier by tier (training and prefill in
+      `timing`).
+    - Small ones are sent to everybody at once, one round (decode, in `timing` and `serving`). So a latency that was
+      measured as that of a whole small all-reduce is α itself, and no share of it.
+    """
 
     name: str
     bytes_per_second: float
@@ -24,12 +34,14 @@ class Link:
     def __post_init__(self) -> None:
         for what in ("bytes_per_second", "latency_seconds"):
             value = getattr(self, what)
-            if not 0 < value < np.inf:
-                raise ValueError(f"{what} is {value:g} on {self.name}, but it must be a number above 0.")
+            if not isinstance(value, int | float | np.number) or not 0 < value <= MOST:
+                raise ValueError(
+                    f"{what} is {said(value)} on {self.name}, but it must be a number above 0, at most {MOST:g}."
+                )
 
     @classmethod
     def on(cls, rung: Rung) -> Link:
-        """A link of the ladder, with the latency that is typical there."""
+        """A link of the ladder, with the latency of a round that is typical there."""
         return cls(
             name=rung.name,
             bytes_per_second=rung.bytes_per_second,
@@ -44,6 +56,9 @@ class Tier:
     devices: int
     link: Link
 
+    def __post_init__(self) -> None:
+        whole("devices", self.devices)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
@@ -56,8 +71,6 @@ class Cluster:
         if not self.tiers:
             raise ValueError("tiers is empty, but devices reach each other by at least one. Give one.")
         sizes = [tier.devices for tier in self.tiers]
-        if any(size < 1 for size in sizes):
-            raise ValueError(f"tiers join {sizes} devices, but each joins at least 1.")
         if any(outer % inner for inner, outer in pairwise(sizes)):
             raise ValueError(
                 f"tiers join {sizes} devices, but each must be a multiple of the one inside it. "
@@ -96,6 +109,8 @@ def two_tiers(device: Device, *, devices: int, devices_per_host: int, inside: Li
     >>> cluster.tier_of([1, 8, 16, 3]).tolist()
     [0, 0, 1, 1]
     """
+    devices = whole("devices", devices)
+    devices_per_host = whole("devices_per_host", devices_per_host)
     if devices <= devices_per_host:
         return Cluster(device=device, tiers=(Tier(devices=devices, link=inside),))
     return Cluster(

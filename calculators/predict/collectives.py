@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import Floats, check_broadcast, counts, floats, numbers, positive, products
 
 
 class Kind(StrEnum):
@@ -127,7 +127,9 @@ def all_to_all_bytes(send_buffer: ArrayLike, ranks: ArrayLike, *, algorithm: str
     >>> all_to_all_bytes(1_000, [2, 4]).tolist()
     [500.0, 750.0]
     """
-    return sent_bytes(Kind.ALL_TO_ALL, send_buffer, ranks, algorithm=algorithm)
+    given = {**products(send_buffer=send_buffer), "ranks": _ranks(ranks)}
+    check_broadcast(given)
+    return sent_bytes(Kind.ALL_TO_ALL, given["send_buffer"], given["ranks"], algorithm=algorithm)
 
 
 def all_to_all_rounds(ranks: ArrayLike, *, algorithm: str = "pairwise") -> Floats:
@@ -156,7 +158,7 @@ def broadcast_rounds(ranks: ArrayLike, *, algorithm: str = "ring") -> Floats:
 
 def send_bytes(size: ArrayLike) -> Floats:
     """Bytes the sender puts on the wire in one send: the tensor itself [bytes]."""
-    return floats(size)
+    return products(size=size)["size"]
 
 
 def send_rounds() -> Floats:
@@ -170,8 +172,8 @@ def sent_bytes(kind: Kind, full_size: ArrayLike, ranks: ArrayLike, *, algorithm:
     >>> sent_bytes(Kind.ALL_GATHER, 1_000, 4, algorithm=GLOO.algorithm_of(Kind.ALL_GATHER)).item()
     750.0
     """
-    n = _ranks(ranks)
-    return floats(full_size) * _fitting(kind, algorithm, n).sent(n)
+    full, n = _sized(full_size, ranks)
+    return full * _fitting(kind, algorithm, n).sent(n)
 
 
 def group_bytes(kind: Kind, full_size: ArrayLike, ranks: ArrayLike, *, algorithm: str) -> Floats:
@@ -182,9 +184,9 @@ def group_bytes(kind: Kind, full_size: ArrayLike, ranks: ArrayLike, *, algorithm
     >>> group_bytes(Kind.ALL_REDUCE, 1_000, 8, algorithm="tree").item()
     14000.0
     """
-    n = _ranks(ranks)
+    full, n = _sized(full_size, ranks)
     known = _fitting(kind, algorithm, n)
-    return floats(full_size) * (known.group(n) if known.group else n * known.sent(n))
+    return full * (known.group(n) if known.group else n * known.sent(n))
 
 
 def rounds(kind: Kind, ranks: ArrayLike, *, algorithm: str) -> Floats:
@@ -201,7 +203,7 @@ def algorithms(kind: Kind) -> tuple[str, ...]:
 def transfer_seconds(
     sent_bytes: ArrayLike, rounds: ArrayLike, *, bytes_per_second: ArrayLike, latency_seconds: ArrayLike
 ) -> Floats:
-    """Seconds for a transfer: rounds × latency + bytes ÷ one-direction bandwidth (the α–β model).
+    """Seconds for a transfer: rounds × latency of a round + bytes ÷ one-direction bandwidth (the α–β model).
 
     A small message is all latency, a large one all bandwidth. Both weigh the same at rounds × latency × speed
     bytes.
@@ -209,13 +211,18 @@ def transfer_seconds(
     >>> transfer_seconds(1_000_000, 1, bytes_per_second=1e9, latency_seconds=50e-6).item()
     0.00105
     """
-    speed = floats(bytes_per_second)
+    speed = numbers(bytes_per_second=bytes_per_second)["bytes_per_second"]
     if np.any(speed <= 0):
-        given = speed[speed <= 0].flat[0]
+        wrong = speed[speed <= 0].flat[0]
         raise ValueError(
-            f"bytes_per_second is {given:g}, but nothing arrives over such a link. Use more than 0."
+            f"bytes_per_second is {wrong:g}, but nothing arrives over such a link. Use more than 0."
         )
-    return floats(rounds) * floats(latency_seconds) + floats(sent_bytes) / speed
+    given = {
+        **products(sent_bytes=sent_bytes, rounds=rounds, latency_seconds=latency_seconds),
+        **positive(bytes_per_second=speed),
+    }
+    check_broadcast(given)
+    return given["rounds"] * given["latency_seconds"] + given["sent_bytes"] / given["bytes_per_second"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,11 +319,17 @@ def _algorithm(kind: Kind, algorithm: str) -> _Algorithm:
 
 
 def _ranks(ranks: ArrayLike) -> Floats:
-    n = floats(ranks)
+    n = numbers(ranks=ranks)["ranks"]
     fine = n >= 1  # not-a-number is not
     if not np.all(fine):
         raise ValueError(f"ranks is {n[~fine].flat[0]:g}, but a group has at least 1 rank.")
-    return n
+    return counts(ranks=n)["ranks"]
+
+
+def _sized(full_size: ArrayLike, ranks: ArrayLike) -> tuple[Floats, Floats]:
+    given = {**products(full_size=full_size), "ranks": _ranks(ranks)}
+    check_broadcast(given)
+    return given["full_size"], given["ranks"]
 
 
 TEXTBOOK = Backend(name="textbook")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, counts, floats, positive
+from calculators.predict.arrays import Floats, amounts, counts, positive
 from calculators.predict.kv_cache import tokens_in_layers
 from calculators.predict.parameters import computed_parameters
 from calculators.predict.shapes import ModelShape
@@ -135,7 +135,7 @@ def attended_tokens(shape: ModelShape, *, tokens: ArrayLike) -> Floats:
     >>> attended_tokens(MODELS["llama-3.1-8b"].shape, tokens=8192).item()
     4096.0
     """
-    s = floats(tokens)
+    s = counts(tokens=tokens)["tokens"]
     if shape.window is None:
         return np.asarray(s / 2)
     reach = np.minimum(s, shape.window.tokens)

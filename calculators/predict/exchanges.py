@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, counts, floats, positive
+from calculators.predict.arrays import Floats, check_broadcast, counts, floats, positive, products
 from calculators.predict.collectives import (
     ALL_REDUCE_ALGORITHMS,
     all_gather_bytes,
@@ -176,7 +176,9 @@ def star_all_reduce_bytes(full_size: ArrayLike, ranks: ArrayLike) -> Floats:
     >>> star_all_reduce_bytes(1_000, [1, 2, 4]).tolist()
     [0.0, 1000.0, 3000.0]
     """
-    return floats(full_size) * (counts(ranks=ranks)["ranks"] - 1)
+    given = {**products(full_size=full_size), **counts(ranks=ranks)}
+    check_broadcast(given)
+    return given["full_size"] * (given["ranks"] - 1)
 
 
 def expert_exchange_bytes(

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calculators.predict.arrays import Floats
+from calculators.predict.arrays import Floats, check_group, said, whole
 
 Matrix = NDArray[np.float64]
 
 NOTIFY_BYTES = 48  # gloo tcp/pair.h: an operation header is six 8-byte numbers
 PREAMBLE_BYTES = 48  # the same header again, in front of the payload
 MAX_SEGMENT_BYTES = 1024 * 1024  # gloo/allreduce.h: kMaxSegmentSize
+MOST_RANKS = 1_024  # of a matrix of pairs, 8 MiB each
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,7 +89,8 @@ class PairBytes:
 
 def no_bytes(ranks: int) -> PairBytes:
     """Nothing from anybody to anybody: where a sum over calls begins."""
-    return PairBytes(payload=_nothing(ranks), framing=_nothing(ranks))
+    n = _world(ranks)
+    return PairBytes(payload=_nothing(n), framing=_nothing(n))
 
 
 def all_reduce(payload_bytes: int, ranks: int, *, bytes_per_element: int) -> PairBytes:
@@ -131,8 +133,7 @@ def send(payload_bytes: int, ranks: int, *, source: int, destination: int) -> Pa
     [[0.0, 8288.0], [48.0, 0.0]]
     """
     size, n = _whole("payload_bytes", payload_bytes), _world(ranks)
-    _member("source", source, n)
-    _member("destination", destination, n)
+    source, destination = _member("source", source, n), _member("destination", destination, n)
     if source == destination:
         raise ValueError(
             f"source and destination are both {source}, but a rank sends to another. Change one."
@@ -151,7 +152,7 @@ def broadcast(payload_bytes: int, ranks: int, *, root: int = 0) -> PairBytes:
     [0.0, 1000.0, 1000.0, 0.0]
     """
     size, n = _whole("payload_bytes", payload_bytes), _world(ranks)
-    _member("root", root, n)
+    root = _member("root", root, n)
     result = no_bytes(n)
     distance = 1
     while distance < n:
@@ -210,6 +211,10 @@ def all_to_all_v(parts_bytes: Sequence[Sequence[int]]) -> PairBytes:
     >>> all_to_all_v([[7, 100], [0, 7]]).total.tolist()
     [[0.0, 244.0], [144.0, 0.0]]
     """
+    if not isinstance(parts_bytes, Sequence) or not all(isinstance(row, Sequence) for row in parts_bytes):
+        raise ValueError(
+            f"parts_bytes is {said(parts_bytes)}, but it is a table: for each rank what it sends to each. Give rows."
+        )
     n = _world(len(parts_bytes))
     result = no_bytes(n)
     for sender, row in enumerate(parts_bytes):
@@ -233,6 +238,7 @@ def reduce_scatter(full_bytes: int, ranks: int, *, bytes_per_element: int) -> Pa
     >>> reduce_scatter(8_192, 4, bytes_per_element=4) == all_reduce(8_192, 4, bytes_per_element=4)
     True
     """
+    _whole("full_bytes", full_bytes)
     return all_reduce(full_bytes, ranks, bytes_per_element=bytes_per_element)
 
 
@@ -271,13 +277,16 @@ def _round_up(value: int, step: int) -> int:
 
 
 def _whole(name: str, value: int) -> int:
-    if value != int(value) or value < 0:
-        raise ValueError(f"{name} is {value}, but a tensor has a whole number of bytes. Use 0 or more.")
-    return int(value)
+    try:
+        return whole(name, value, low=0)
+    except ValueError:
+        raise ValueError(
+            f"{name} is {said(value)}, but a tensor has a whole number of bytes. Use 0 or more."
+        ) from None
 
 
 def _element(payload_bytes: int, bytes_per_element: int) -> int:
-    if bytes_per_element < 1 or payload_bytes % bytes_per_element:
+    if whole("bytes_per_element", bytes_per_element, low=0) < 1 or payload_bytes % bytes_per_element:
         raise ValueError(
             f"payload_bytes is {payload_bytes} and bytes_per_element {bytes_per_element}, but a tensor "
             "holds whole elements. Make the first a multiple of the second."
@@ -286,11 +295,14 @@ def _element(payload_bytes: int, bytes_per_element: int) -> int:
 
 
 def _world(ranks: int) -> int:
-    if ranks != int(ranks) or ranks < 1:
-        raise ValueError(f"ranks is {ranks}, but a group has at least 1 rank.")
-    return int(ranks)
+    check_group(ranks)
+    return whole("ranks", ranks, high=MOST_RANKS)
 
 
-def _member(name: str, rank: int, ranks: int) -> None:
-    if not 0 <= rank < ranks:
-        raise ValueError(f"{name} is {rank}, but {ranks} ranks are numbered 0 to {ranks - 1}.")
+def _member(name: str, rank: int, ranks: int) -> int:
+    try:
+        return whole(name, rank, low=0, high=ranks - 1)
+    except ValueError:
+        raise ValueError(
+            f"{name} is {said(rank)}, but {ranks} ranks are numbered 0 to {ranks - 1}."
+        ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, check_broadcast, counts, floats, positive
+from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, positive
 from calculators.predict.shapes import ModelShape
 from calculators.predict.stages import layers_of_stage
 
@@ -57,7 +57,7 @@ def kv_cache_bytes(
     given |= _width(bytes_per_element)
     check_broadcast(given)
     check_dcp(shape, tp=given["tp"], dcp=given["dcp"])
-    return cache_of_rank(shape, stage=floats(stage), given=given)
+    return cache_of_rank(shape, stage=amounts(stage=stage)["stage"], given=given)
 
 
 def cache_of_rank(shape: ModelShape, *, stage: Floats, given: dict[str, Floats]) -> Floats:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from calculators.predict.arrays import floats
+from calculators.predict.arrays import floats, positive, whole
 from calculators.predict.devices import Device
 from calculators.predict.memory import (
     MIXED_ADAM,
@@ -57,6 +57,10 @@ class Training:
     recompute: Recompute = Recompute.NONE
     optimizer: Optimizer = MIXED_ADAM
 
+    def __post_init__(self) -> None:
+        for name in ("tokens", "micro_batch", "micro_batches"):
+            whole(name, getattr(self, name))
+
     @cached_property
     def memory(self) -> Memory:
         """What its fullest rank holds."""
@@ -79,6 +83,13 @@ class Serving:
     batch: int = 1
     kv_bytes: float = 2
     weight_bytes: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "batch"):
+            whole(name, getattr(self, name))
+        positive(kv_bytes=self.kv_bytes)
+        if self.weight_bytes is not None:
+            positive(weight_bytes=self.weight_bytes)
 
     @cached_property
     def memory(self) -> Memory:

@@ -16,7 +16,6 @@ from calculators.predict.activations import (
     KeptTensor,
     beside_the_matrices,
     bytes_per_token,
-    check_recompute,
     first_stage_bytes_per_token,
     last_stage_bytes_per_token,
 )
@@ -31,14 +30,13 @@ from calculators.predict.model_states import (
     OPTIMIZERS,
     PLAIN_ADAM,
     Optimizer,
-    check_zero,
     largest_unit,
     model_states,
     optimizer,
     rank_parameters,
 )
 from calculators.predict.schedules import Schedule, parameter_copies
-from calculators.predict.shapes import Layouts, ModelShape, Recompute
+from calculators.predict.shapes import Layouts, ModelShape, Recompute, check_recompute, check_zero
 from calculators.predict.stages import fullest_stages, in_flight, layers_of_stage
 
 __all__ = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from calculators.predict.arrays import positive
 from calculators.predict.parameters import (
     attention_parameters,
     feed_forward_parameters,
@@ -77,6 +78,7 @@ def cache_formula(shape: ModelShape, *, bytes_per_element: int = 2) -> Formula:
     >>> cache_formula(MODELS["deepseek-v3"].shape).numbers
     '61 \\\\cdot \\\\left( 512 + 64 \\\\right) \\\\cdot 2 = 70{,}272\\\\,\\\\text{B}'
     """
+    positive(bytes_per_element=bytes_per_element)
     layers, e = shape.layers, bytes_per_element
     if latent := shape.latent:
         width = latent.kv_rank + latent.rope_dim

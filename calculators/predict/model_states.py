@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats
+from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, whole
 from calculators.predict.parameters import (
     expert_parameters,
     feed_forward_parameters,
@@ -20,7 +20,7 @@ from calculators.predict.parameters import (
     router_parameters,
     shared_expert_parameters,
 )
-from calculators.predict.shapes import Layouts, ModelShape
+from calculators.predict.shapes import Layouts, ModelShape, check_zero
 from calculators.predict.stages import layers_of_stage
 
 
@@ -154,16 +154,6 @@ def model_states(
     )
 
 
-def check_zero(zero: ArrayLike) -> Floats:
-    """The stages as numbers. Raises ValueError for others than 0 to 3."""
-    stage = floats(zero)
-    known = (stage == 0) | (stage == 1) | (stage == 2) | (stage == 3)
-    if not np.all(known):
-        wrong = stage[~known].flat[0]
-        raise ValueError(f"zero is {wrong:g}, but there are stages 0 to 3. Use 0 for plain replicas.")
-    return stage
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankParameters:
     """Parameters of the model that one rank of a stage answers for before ZeRO cuts them.
@@ -217,7 +207,7 @@ def rank_parameters(shape: ModelShape, layouts: Layouts, *, stage: ArrayLike) ->
     >>> rank_parameters(shape, Layouts(tp=[1, 8]), stage=0).total.tolist()
     [70553706496.0, 8820367360.0]
     """
-    i, p, t = floats(stage), floats(layouts.pp), floats(layouts.tp)
+    i, p, t = amounts(stage=stage)["stage"], floats(layouts.pp), floats(layouts.tp)
     h = shape.hidden_size
     dense, sparse = layers_of_stage(shape, i, pp=p, vpp=layouts.vpp)
     attention = attention_of_rank(shape, t) + norm_parameters(shape)
@@ -259,7 +249,7 @@ def attention_of_rank(shape: ModelShape, tp: ArrayLike) -> Floats:
     >>> attention_of_rank(MODELS["llama-3.1-70b"].shape, [1, 8, 16]).tolist()
     [150994944.0, 18874368.0, 10485760.0]
     """
-    t, h, heads, width = floats(tp), shape.hidden_size, shape.attention_heads, shape.head_dim
+    t, h, heads, width = counts(tp=tp)["tp"], shape.hidden_size, shape.attention_heads, shape.head_dim
     if shape.latent is None:
         return 2 * h * width * heads / t + 2 * h * width * shape.kv_heads / np.minimum(t, shape.kv_heads)
     latent = shape.latent
@@ -296,6 +286,8 @@ def deepspeed_zero2(
     Source: deepspeed/runtime/zero/stage_1_and_2.py, estimate_zero2_model_states_mem_needs. Its 4P are weights and
     gradients whole, although stage 2 cuts gradients: compare `model_states(..., zero=2)`.
     """
+    amounts(parameters=parameters, buffer_factor=buffer_factor)
+    whole("gpus", gpus)
     if offload_optimizer:
         return DeepSpeedEstimate(gpu=2 * parameters, host=parameters * max(4 * gpus, 16) * buffer_factor)
     return DeepSpeedEstimate(
@@ -318,12 +310,14 @@ def deepspeed_zero3(
     Source: deepspeed/runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs. `zero_init` builds the model cut
     from the start; otherwise every process first builds it whole in the host's memory.
     """
+    amounts(parameters=parameters, largest_layer=largest_layer, buffer_factor=buffer_factor)
+    whole("gpus", gpus)
     working = 4 * largest_layer
     if offload_optimizer:
         gpu = working if offload_weights else working + 2 * parameters / gpus
         host = parameters * (18 if offload_weights else 16) * buffer_factor
-        whole = parameters * max(4 * gpus, 18 if offload_weights else 16) * buffer_factor
-        return DeepSpeedEstimate(gpu=gpu, host=host if zero_init else whole)
+        every = parameters * max(4 * gpus, 18 if offload_weights else 16) * buffer_factor
+        return DeepSpeedEstimate(gpu=gpu, host=host if zero_init else every)
     built = largest_layer if zero_init else parameters
     return DeepSpeedEstimate(
         gpu=working + 18 * parameters / gpus,

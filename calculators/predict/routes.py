@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calculators.predict.arrays import Floats
+from calculators.predict.arrays import Floats, check_group, whole
 from calculators.predict.collectives import Kind, algorithms
 
 Ranks = NDArray[np.intp]
+MOST_RANKS = 65_536  # of a list of edges
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,8 +59,8 @@ def routes(kind: Kind, ranks: int, *, algorithm: str) -> Routes:
             f"algorithm is {algorithm!r}, whose {kind} has no routes known here. "
             f"Use one of: {', '.join(_ROUTES[kind])}."
         )
-    if ranks < 1:
-        raise ValueError(f"ranks is {ranks}, but a group has at least 1 rank.")
+    check_group(ranks)
+    ranks = whole("ranks", ranks, high=MOST_RANKS)
     if ranks == 1:
         return _edges(1, [], [], [])
     return _ROUTES[kind][algorithm](ranks)

@@ -12,8 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calculators.predict.arrays import Floats, amounts, counts, floats, positive
+from calculators.predict.arrays import Floats, amounts, counts, floats, positive, whole
 from calculators.predict.traffic.expert import capacity, check_experts
+
+MOST_EXPERTS = 100_000
 
 MOST_CHOICES = 20_000_000
 """Tokens × experts that may be drawn at once: more would take more than about half a gigabyte."""
@@ -37,8 +39,8 @@ def power_law(experts: int, exponent: float, *, rng: np.random.Generator | None 
     >>> power_law(4, 1).round(2).tolist()
     [0.48, 0.24, 0.16, 0.12]
     """
-    number = _count("experts", experts)
-    steep = float(amounts(exponent=exponent)["exponent"].item())
+    number = whole("experts", experts, high=MOST_EXPERTS)
+    steep = _number(exponent=exponent)
     ranks = np.arange(1, number + 1, dtype=np.float64)
     wanted = (ranks[0] / ranks) ** min(steep, 300.0)  # 2^300 is as good as all for one
     shares = wanted / wanted.sum()
@@ -51,14 +53,7 @@ def histogram(loads: ArrayLike) -> Floats:
     >>> histogram([30, 10]).tolist()
     [0.75, 0.25]
     """
-    given = amounts(loads=loads)["loads"]
-    if given.ndim != 1 or not given.size:
-        raise ValueError(
-            f"loads has the shape {given.shape}, but it is one number for each expert. Give a list."
-        )
-    if given.sum() == 0:
-        raise ValueError("loads are all 0, but somebody gets the tokens. Give one above 0.")
-    return floats(given / given.sum())
+    return _shares(loads=loads)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -202,7 +197,7 @@ def skewed_layer(
     1.83
     """
     routed = route(
-        power_law(experts, skew),
+        power_law(experts, _number(skew=skew)),
         tokens=tokens,
         experts_per_token=experts_per_token,
         ranks=ranks,
@@ -257,13 +252,14 @@ def route(
     >>> hot.rank_loads.round().tolist()
     [4415.0, 1717.0, 1079.0, 788.0]
     """
-    wanted_of = histogram(shares)
+    wanted_of = _shares(shares=shares)
     n, k, t = (
         _count(name, value)
         for name, value in (("ranks", ranks), ("experts_per_token", experts_per_token), ("tokens", tokens))
     )
     experts = wanted_of.size
     check_experts(floats(experts), floats(k), floats(n))
+    _check_room(experts, ranks=n, experts_per_token=k)
     if copies not in ("expert", "rank"):
         raise ValueError(f"copies is {copies!r}, which is not known here. Use one of: expert, rank.")
     if rng is not None:
@@ -292,7 +288,7 @@ def draw_choices(
 
     Raises ValueError where too much would have to be drawn at once.
     """
-    wanted = histogram(shares)
+    wanted = _shares(shares=shares)
     t, k = _count("tokens", tokens), _count("experts_per_token", experts_per_token)
     check_experts(floats(wanted.size), floats(k), floats(1))
     if t * wanted.size > MOST_CHOICES:
@@ -327,8 +323,13 @@ def route_choices(
     >>> route_choices([[0, 1], [0, 2], [3, 1], [0, 3]], experts=4, ranks=2).copies.tolist()
     [[3.0, 1.0], [2.0, 2.0]]
     """
-    chosen = np.asarray(choices)
-    n, e = _count("ranks", ranks), _count("experts", experts)
+    try:
+        chosen = np.asarray(choices)
+    except ValueError:
+        raise ValueError(
+            "choices has rows of unequal lengths, but it is a table: each token visits as many experts."
+        ) from None
+    n, e = _count("ranks", ranks), whole("experts", experts, high=MOST_EXPERTS)
     if chosen.ndim != 2 or not chosen.size or not np.issubdtype(chosen.dtype, np.integer):
         raise ValueError(
             f"choices has the shape {chosen.shape} of {chosen.dtype}, but it is a table: for each token the whole "
@@ -351,6 +352,12 @@ def route_choices(
     if copies not in ("expert", "rank"):
         raise ValueError(f"copies is {copies!r}, which is not known here. Use one of: expert, rank.")
     check_experts(floats(e), floats(k), floats(n))
+    _check_room(e, ranks=n, experts_per_token=k)
+    if total * e > MOST_CHOICES:
+        raise ValueError(
+            f"choices has {total:,} tokens with {e:,} experts, but at most {MOST_CHOICES // e:,} are counted at once. "
+            "Give fewer."
+        )
     t = total // n
     visits = np.zeros((total, e), dtype=bool)
     visits[np.arange(total)[:, None], chosen] = True
@@ -387,6 +394,10 @@ def exchange(
     >>> there.sent.tolist(), there.received_spread.imbalance
     ([6144.0, 6144.0, 6144.0, 6144.0], 1.0)
     """
+    positive(
+        dispatch_bytes_per_element=dispatch_bytes_per_element,
+        combine_bytes_per_element=combine_bytes_per_element,
+    )
     if padded:
         if routed.capacity is None:
             raise ValueError(
@@ -507,6 +518,35 @@ def _by_rank(copies: Floats) -> Floats:
 def _spread(values: Floats) -> Spread:
     hottest = int(np.argmax(values))
     return Spread(mean=float(values.mean()), hottest=float(values[hottest]), index=hottest)
+
+
+def _shares(**given: ArrayLike) -> Floats:
+    (name,) = given
+    loads = amounts(**given)[name]
+    if loads.ndim != 1 or not loads.size:
+        raise ValueError(
+            f"{name} has the shape {loads.shape}, but it is one number for each expert. Give a list."
+        )
+    if loads.sum() == 0:
+        raise ValueError(f"{name} are all 0, but somebody gets the tokens. Give one above 0.")
+    return floats(loads / loads.sum())
+
+
+def _check_room(experts: int, **given: int) -> None:
+    for name, value in given.items():
+        if value * experts > MOST_CHOICES:
+            raise ValueError(
+                f"{name} is {value:,} with {experts:,} experts, but a table has at most {MOST_CHOICES:,} numbers. "
+                f"Use {MOST_CHOICES // experts:,} or fewer."
+            )
+
+
+def _number(**given: ArrayLike) -> float:
+    (name,) = given
+    found = amounts(**given)[name]
+    if found.ndim:
+        raise ValueError(f"{name} has the shape {found.shape}, but it is one number. Give one.")
+    return float(found)
 
 
 def _count(name: str, value: float) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from calculators.predict.arrays import positive
 from calculators.predict.clusters import Link
 from calculators.predict.devices import Device
 from calculators.predict.serving import DecodeWork
@@ -36,6 +37,7 @@ def decode_formulas(work: DecodeWork, *, device: Device, link: Link, wanted: flo
     >>> print(decode_formulas(work, device=card, link=cable, wanted=20)[-1].numbers)
     \frac{1{,}048{,}576}{\frac{1}{20} - 0.01437 - 128 \cdot 0.00012} = 51.73 \cdot 10^{6}\,\text{B/s}
     """
+    positive(wanted=wanted)
     latency, speed = link.latency_seconds, link.bytes_per_second
     over = work.over(bytes_per_second=speed, latency_seconds=latency)
     d, rounds, sent = work.device_seconds.item(), work.rounds.item(), work.sent_bytes.item()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import MOST, Floats, amounts, check_broadcast, counts, floats, numbers, said
 
 
 class Phase(StrEnum):
@@ -59,8 +60,7 @@ class Experts:
             ("shared_width", 0),
             ("dense_layers", 0),
         ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}, but the least that works is {least}.")
+            _check_size(name, getattr(self, name), least=least)
         if self.per_token > self.routed:
             raise ValueError(
                 f"per_token is {self.per_token}, but a layer has only {self.routed} experts. "
@@ -82,6 +82,10 @@ class LatentAttention:
     query_rank: int
     value_dim: int
 
+    def __post_init__(self) -> None:
+        for name, least in (("kv_rank", 1), ("rope_dim", 0), ("query_rank", 0), ("value_dim", 1)):
+            _check_size(name, getattr(self, name), least=least)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SlidingWindow:
@@ -89,6 +93,10 @@ class SlidingWindow:
 
     tokens: int
     layers: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("tokens", 1), ("layers", 0)):
+            _check_size(name, getattr(self, name), least=least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +138,11 @@ class ModelShape:
             "bytes_per_element",
         ):
             value = getattr(self, field)
-            if value < 1:
-                raise ValueError(f"{field} is {value} in {self.name}, but it counts things: use 1 or more.")
+            if not _is_whole(value, least=1):
+                raise ValueError(
+                    f"{field} is {said(value)} in {self.name}, but it counts things: use 1 or more."
+                )
+        _check_size("positions", self.positions, least=0)
         if self.experts and self.experts.dense_layers >= self.layers:
             raise ValueError(
                 f"dense_layers is {self.experts.dense_layers} in {self.name}, but of {self.layers} layers at least "
@@ -176,12 +187,14 @@ class Layout:
     def __post_init__(self) -> None:
         for axis in ("dp", "tp", "pp", "cp", "ep", "etp", "vpp"):
             size = getattr(self, axis)
-            if size < 1:
+            if not _is_whole(size, least=1):
                 raise ValueError(
-                    f"{axis} is {size}, but an axis has at least 1 part. Use 1 to leave it whole."
+                    f"{axis} is {said(size)}, but an axis has at least 1 part. Use 1 to leave it whole."
                 )
-        if self.zero not in (0, 1, 2, 3):
-            raise ValueError(f"zero is {self.zero}, but there are stages 0 to 3. Use 0 for plain replicas.")
+        if not _is_whole(self.zero, least=0) or self.zero > 3:
+            raise ValueError(
+                f"zero is {said(self.zero)}, but there are stages 0 to 3. Use 0 for plain replicas."
+            )
 
     @property
     def world_size(self) -> int:
@@ -211,6 +224,20 @@ class Layouts:
     zero: ArrayLike = 0
     micro_batch: ArrayLike = 1
     recompute: ArrayLike = int(Recompute.NONE)
+
+    def __post_init__(self) -> None:
+        sizes = counts(
+            dp=self.dp,
+            tp=self.tp,
+            pp=self.pp,
+            cp=self.cp,
+            ep=self.ep,
+            etp=self.etp,
+            vpp=self.vpp,
+            micro_batch=self.micro_batch,
+        )
+        modes = {"zero": check_zero(self.zero), "recompute": check_recompute(self.recompute)}
+        check_broadcast({**sizes, **modes, **numbers(sp=self.sp)})
 
     @classmethod
     def of(
@@ -244,4 +271,39 @@ def activation_bytes(
     >>> activation_bytes(batch=[1, 32], tokens=1, hidden_size=4096, bytes_per_element=2).tolist()
     [8192.0, 262144.0]
     """
-    return floats(batch) * floats(tokens) * floats(hidden_size) * floats(bytes_per_element)
+    given = {
+        **amounts(batch=batch, tokens=tokens, bytes_per_element=bytes_per_element),
+        **counts(hidden_size=hidden_size),
+    }
+    check_broadcast(given)
+    return floats(given["batch"] * given["tokens"] * given["hidden_size"] * given["bytes_per_element"])
+
+
+def check_zero(zero: ArrayLike) -> Floats:
+    """The stages as numbers. Raises ValueError for others than 0 to 3."""
+    stage = numbers(zero=zero)["zero"]
+    known = (stage == 0) | (stage == 1) | (stage == 2) | (stage == 3)
+    if not np.all(known):
+        wrong = stage[~known].flat[0]
+        raise ValueError(f"zero is {wrong:g}, but there are stages 0 to 3. Use 0 for plain replicas.")
+    return stage
+
+
+def check_recompute(recompute: ArrayLike) -> Floats:
+    """The modes as numbers. Raises ValueError for others than those of Recompute."""
+    mode = numbers(recompute=recompute)["recompute"]
+    known = (mode == 0) | (mode == 1) | (mode == 2)
+    if not np.all(known):
+        raise ValueError(
+            f"recompute is {mode[~known].flat[0]:g}, but the modes are 0 (none), 1 (selective) and 2 (full)."
+        )
+    return mode
+
+
+def _check_size(name: str, value: object, *, least: int) -> None:
+    if not _is_whole(value, least=least):
+        raise ValueError(f"{name} is {said(value)}, but the least that works is {least}.")
+
+
+def _is_whole(value: object, *, least: int) -> bool:
+    return isinstance(value, int | float | np.number) and bool(least <= value <= MOST and value == int(value))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats
 from calculators.predict.schedules import Schedule
 from calculators.predict.schedules import in_flight as in_flight_of_schedule
 from calculators.predict.shapes import ModelShape
@@ -28,7 +28,10 @@ def layers_of_stage(
     >>> dense.tolist(), sparse.tolist()
     ([27.0, 27.0, 26.0], [0.0, 0.0, 0.0])
     """
-    i, p, v = floats(stage), floats(pp), floats(vpp)
+    given = {**amounts(stage=stage), **counts(pp=pp, vpp=vpp)}
+    check_broadcast(given)
+    i, p, v = given.values()
+    _check_stage(i, p)
     least = np.floor(shape.layers / (p * v))  # layers of a chunk; the first `longer` chunks have one more
     longer = shape.layers - least * p * v
     layers = v * least + _chunks_among(longer, i, p, v)
@@ -48,7 +51,8 @@ def fullest_stages(shape: ModelShape, *, pp: ArrayLike, vpp: ArrayLike = 1) -> S
     The first has the embedding, the most layers and the most micro-batches in flight; the last has the output matrix.
     Where dense layers come before sparse ones, also the stage where they change and the one after it.
     """
-    p, v = floats(pp), floats(vpp)
+    given = counts(pp=pp, vpp=vpp)
+    p, v = given["pp"], given["vpp"]
     first, last = floats(0), p - 1
     if not np.any(p > 1):
         return (first,)
@@ -80,12 +84,24 @@ def in_flight(
     >>> in_flight(0, pp=4, micro_batches=8, vpp=2).item()
     5.5
     """
-    i, p, m, v = floats(stage), floats(pp), floats(micro_batches), floats(vpp)
+    given = {**amounts(stage=stage), **counts(pp=pp, micro_batches=micro_batches, vpp=vpp)}
+    check_broadcast(given)
+    i, p, m, v = given.values()
+    _check_stage(i, p)
     if schedule is not None:
         chunks = v if schedule == Schedule.INTERLEAVED else None
         return in_flight_of_schedule(schedule, stages=p, micro_batches=m, stage=i, chunks=chunks)
     chunks_ahead = np.where(v > 1, (v - 1) * p + 2 * (p - i) - 1, p - i)
-    return np.minimum(m, chunks_ahead / v)
+    return floats(np.minimum(m, chunks_ahead / v))
+
+
+def _check_stage(stage: Floats, pp: Floats) -> None:
+    outside = stage > pp - 1
+    if np.any(outside):
+        which, of = (np.broadcast_to(values, outside.shape)[outside].flat[0] for values in (stage, pp))
+        raise ValueError(
+            f"stage is {which:g}, but the last of {of:g} stages is number {of - 1:g}, counted from 0."
+        )
 
 
 def _chunks_among(first: Floats, stage: Floats, p: Floats, v: Floats) -> Floats:

@@ -344,33 +344,33 @@ def test_a_reserve_that_is_no_share_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("layouts", "sizes", "sentence"),
+    ("axes", "sizes", "sentence"),
     [
-        (Layouts(tp=0), {}, "tp is 0, but it must be a number, 1 or more and at most 1e+18."),
-        (Layouts(pp=float("nan")), {}, "pp is nan, but it must be a number, 1 or more and at most 1e+18."),
-        (Layouts(zero=4), {}, "zero is 4, but there are stages 0 to 3. Use 0 for plain replicas."),
+        ({"tp": 0}, {}, "tp is 0, but it must be a number, 1 or more and at most 1e+18."),
+        ({"pp": float("nan")}, {}, "pp is nan, but it must be a number, 1 or more and at most 1e+18."),
+        ({"zero": 4}, {}, "zero is 4, but there are stages 0 to 3. Use 0 for plain replicas."),
         (
-            Layouts(recompute=-1),
+            {"recompute": -1},
             {},
             "recompute is -1, but the modes are 0 (none), 1 (selective) and 2 (full).",
         ),
-        (Layouts(), {"tokens": "many"}, "tokens is 'many', which is not a number or an array of numbers."),
+        ({}, {"tokens": "many"}, "tokens is 'many', which is not a number or an array of numbers."),
         (
-            Layouts(),
+            {},
             {"micro_batches": 0},
             "micro_batches is 0, but it must be a number, more than 0 and at most 1e+18.",
         ),
         (
-            Layouts(tp=[1, 2], dp=[1, 2, 3]),
+            {"tp": [1, 2], "dp": [1, 2, 3]},
             {},
             "The arrays do not broadcast: dp (3,), tp (2,). Give them one shape, or shapes that differ only where one "
             "of them is 1.",
         ),
     ],
 )
-def test_what_cannot_be_trained_is_refused_with_a_way_out(layouts, sizes, sentence):
+def test_what_cannot_be_trained_is_refused_with_a_way_out(axes, sizes, sentence):
     with pytest.raises(ValueError, match=exactly(sentence)):
-        training_memory(LLAMA, layouts, **{"tokens": 8, "micro_batches": 1} | sizes)
+        training_memory(LLAMA, Layouts(**axes), **{"tokens": 8, "micro_batches": 1} | sizes)
 
 
 def test_what_cannot_be_served_is_refused_with_a_way_out():

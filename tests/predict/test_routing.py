@@ -276,7 +276,7 @@ def test_every_formula_s_numbers_come_to_what_they_explain(copies):
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (lambda: uniform(2.5), "experts is 2.5, but it counts things: use one whole number."),
+        (lambda: uniform(2.5), "experts is 2.5, but it must be a whole number from 1 to 100,000."),
         (lambda: power_law(4, -1), "exponent is -1, but it must be a number, 0 or more and at most 1e+18."),
         (lambda: histogram([0, 0]), "loads are all 0, but somebody gets the tokens. Give one above 0."),
         (

@@ -557,11 +557,11 @@ class TestTheTable:
         [
             ({"tokens": 0}, "tokens is 0, but it must be a number, 1 or more and at most 1e+18."),
             (
-                {"layouts": Layouts(tp=float("nan"))},
+                {"axes": {"tp": float("nan")}},
                 "tp is nan, but it must be a number, 1 or more and at most 1e+18.",
             ),
             (
-                {"layouts": Layouts(tp=[1, 2], pp=[1, 2, 3])},
+                {"axes": {"tp": [1, 2], "pp": [1, 2, 3]}},
                 "The arrays do not broadcast: tp (2,), pp (3,). Give them one shape, or shapes that differ only where "
                 "one of them is 1.",
             ),
@@ -577,8 +577,10 @@ class TestTheTable:
         ],
     )
     def test_what_no_rule_can_be_asked_about_is_refused_in_a_sentence(self, given, message):
+        axes, rest = given.get("axes", {}), {name: value for name, value in given.items() if name != "axes"}
+
         with pytest.raises(ValueError, match=exactly(message)):
-            Case(shape=LLAMA_70B, **given)
+            Case(shape=LLAMA_70B, layouts=Layouts(**axes), **rest)
 
 
 # The rules again, in whole numbers and plain Python, one layout at a time.

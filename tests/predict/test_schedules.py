@@ -634,7 +634,7 @@ def test_sizes_that_fit_have_no_problem():
         ),
         (
             lambda: timetable("gpipe", stages=2, micro_batches=8, send="soon"),
-            "send is soon, but it must be a time [s], 0 or more and at most 1e+18.",
+            "send is 'soon', but it must be a time [s], 0 or more and at most 1e+18.",
         ),
         (
             lambda: timetable(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
 
+from calculators.predict.arrays import MOST, said
 from calculators.predict.links import RUNGS, rung
 from calculators.predict.rules import tool
 
@@ -147,21 +148,23 @@ class Facts:
                     raise ValueError(f"{name} is {value!r}, which is no answer here. Use one of: {offered}.")
         for name in COUNTS:
             if (count := getattr(self, name)) is not None and (
-                isinstance(count, bool) or not isinstance(count, int) or count < 1
+                isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST
             ):
-                raise ValueError(f"{name} is {count!r}, but it counts things: use a whole number, 1 or more.")
+                raise ValueError(
+                    f"{name} is {said(count)}, but it counts things: use a whole number, 1 or more."
+                )
         for name in (*SHARES, "seconds_per_exchange", "hottest_over_mean"):
-            if (value := getattr(self, name)) is not None and not 0 <= value < float("inf"):
-                raise ValueError(f"{name} is {value!r}, but it must be a number, 0 or more.")
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and 0 <= value <= MOST):
+                raise ValueError(f"{name} is {said(value)}, but it must be a number, 0 or more.")
         for name in FLAGS:
             if (flag := getattr(self, name)) not in (None, True, False):
                 raise ValueError(f"{name} is {flag!r}, but it is true or false.")
         if self.zero not in (None, 0, 1, 2, 3):
             raise ValueError(f"zero is {self.zero!r}, but there are stages 0 to 3. Use 0 for plain replicas.")
-        if self.redundant_experts is not None and self.redundant_experts < 0:
-            raise ValueError(
-                f"redundant_experts is {self.redundant_experts}, but it counts copies: use 0 or more."
-            )
+        copies = self.redundant_experts
+        if copies is not None and not (isinstance(copies, int) and 0 <= copies <= MOST):
+            raise ValueError(f"redundant_experts is {said(copies)}, but it counts copies: use 0 or more.")
         for link in (self.link_inside, self.link_between):
             if link is not None and link not in LINKS:
                 rung(link)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats
+from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, whole
 from calculators.predict.rules.tools import tool
 from calculators.predict.shapes import Layouts, ModelShape, Phase
 
@@ -81,6 +81,9 @@ class Case:
             )
         known = {name: getattr(self, name) for name in GIVEN if getattr(self, name) is not None}
         sizes = counts(**{axis: getattr(self.layouts, axis) for axis in AXES}, **known)
+        whole("vocabulary_divisor", self.vocabulary_divisor)
+        if self.quantisation_block is not None:
+            whole("quantisation_block", self.quantisation_block)
         if self.redundant_experts is not None:
             sizes |= amounts(redundant_experts=self.redundant_experts)
         check_broadcast({**sizes, "sp": floats(self.layouts.sp)})

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats
+from calculators.predict.arrays import Floats, whole
 from calculators.predict.rules.case import Case, Mask
 from calculators.predict.rules.sizes import minimum_devices
 from calculators.predict.rules.table import RULES, Clause, Kind, Rule
@@ -164,6 +164,7 @@ def sizes_that_work(shape: ModelShape, axis: str) -> tuple[int, ...]:
 
 def nearest_sizes(shape: ModelShape, axis: str, size: int) -> tuple[int, ...]:
     """The size itself if it works, else the nearest below and above it that do, where there are."""
+    size = whole("size", size)
     works = np.asarray(sizes_that_work(shape, axis))
     return (size,) if size in works else _around(works, size)
 

@@ -7,6 +7,8 @@ from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, counts
 
+_MOST_WAYS = 10**9  # the product of two is an integer of 64 bits
+
 
 def minimum_devices(
     *, tp: ArrayLike = 1, pp: ArrayLike = 1, cp: ArrayLike = 1, ep: ArrayLike = 1, etp: ArrayLike = 1
@@ -32,9 +34,15 @@ def minimum_devices(
             raise ValueError(
                 f"{name} is {wrong:g}, but devices are shared in whole parts. Use a whole number."
             )
+    for name in ("tp", "cp", "ep", "etp"):
+        if np.any(sizes[name] > _MOST_WAYS):
+            raise ValueError(
+                f"{name} is {sizes[name].max():g}, but nothing is split more than {_MOST_WAYS:,} ways. Use fewer."
+            )
     attention = (sizes["tp"] * sizes["cp"]).astype(np.int64)
     experts = (sizes["ep"] * sizes["etp"]).astype(np.int64)
-    return np.asarray(sizes["pp"] * np.lcm(attention, experts), dtype=np.float64)
+    once = attention // np.gcd(attention, experts)  # times the other it may be too large for an integer
+    return np.asarray(sizes["pp"] * (once.astype(np.float64) * experts), dtype=np.float64)
 
 
 def padded_vocabulary(vocab_size: ArrayLike, tp: ArrayLike = 1, *, divisor: ArrayLike = 128) -> Floats:

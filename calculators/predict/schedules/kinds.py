@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from calculators.predict.arrays import MOST, said
+
 
 class Schedule(StrEnum):
     """The order in which the stages of a pipeline do their forward and backward work."""
@@ -221,9 +223,12 @@ def _impossible(
 ) -> tuple[str, ...]:
     kind = kind_of(schedule)
     v = chunks_of(schedule, chunks)
-    for name, value in (("stages", stages), ("micro_batches", micro_batches), ("chunks", v)):
+    sizes = {"stages": stages, "micro_batches": micro_batches, "chunks": v}
+    for name, value in (sizes if group is None else {**sizes, "group": group}).items():
         if not isinstance(value, int) or value < 1:
-            return (f"{name} is {value}, but a schedule needs a whole number, 1 or more.",)
+            return (f"{name} is {said(value)}, but a schedule needs a whole number, 1 or more.",)
+        if value > MOST:
+            return (f"{name} is {said(value)}, but a schedule has at most {MOST:g}.",)
     if kind.chunks is not None and v != kind.chunks:
         has = "one chunk" if kind.chunks == 1 else "two chunks"
         return (

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calculators.predict.arrays import MOST, Floats
+from calculators.predict.arrays import MOST, Floats, said
 from calculators.predict.schedules import orders
 from calculators.predict.schedules.kinds import Schedule, check, chunks_of, kind_of
 
@@ -31,6 +31,9 @@ class Work(StrEnum):
     BACKWARD_INPUT = "input gradient"
     BACKWARD_WEIGHT = "weight gradient"
 
+
+MOST_PLAYED = 1_000_000
+"""Passes forward, chunk by chunk, in one timetable: so many take seconds and about a gigabyte."""
 
 _WORKS = (
     Work.FORWARD,
@@ -173,6 +176,11 @@ def timetable(
     if overlapped is not None and kind.schedule not in (Schedule.DUALPIPE, Schedule.DUALPIPE_V):
         raise ValueError(
             f"overlapped is {overlapped}, but only DualPipe runs two operations side by side. Leave it out."
+        )
+    if stages * micro_batches * v > MOST_PLAYED:
+        raise ValueError(
+            f"stages is {stages:,} and micro_batches {micro_batches:,}, {stages * micro_batches * v:,} passes forward "
+            f"in all, but at most {MOST_PLAYED:,} are played one by one. Use fewer, or the formulas."
         )
     times = tuple(
         _per_stage(name, values, stages)
@@ -396,9 +404,7 @@ def _per_stage(name: str, values: float | Sequence[float], stages: int) -> tuple
 
 
 def _check_time(name: str, value: float) -> None:
-    try:
-        fine = 0 <= value <= MOST
-    except TypeError:
-        fine = False
-    if not fine:
-        raise ValueError(f"{name} is {value}, but it must be a time [s], 0 or more and at most {MOST:g}.")
+    if not isinstance(value, int | float | np.number) or not 0 <= value <= MOST:
+        raise ValueError(
+            f"{name} is {said(value)}, but it must be a time [s], 0 or more and at most {MOST:g}."
+        )

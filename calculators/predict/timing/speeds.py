@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calculators.predict.arrays import said
 from calculators.predict.devices import Device
 
 # 108 multiprocessors of an A100 (data sheet), a tile of 128 by 256 each (NVIDIA's guide to matrix multiplication). A
@@ -25,9 +26,10 @@ class Efficiency:
 
     def __post_init__(self) -> None:
         for name in ("matmul", "bandwidth"):
-            if not 0 < getattr(self, name) <= 1.5:
+            share = getattr(self, name)
+            if not isinstance(share, int | float) or not 0 < share <= 1.5:
                 raise ValueError(
-                    f"{name} is {getattr(self, name)}, but it is a share of the data sheet: more than 0, and about 1 "
+                    f"{name} is {said(share)}, but it is a share of the data sheet: more than 0, and about 1 "
                     "at most."
                 )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, counts, floats, positive
+from calculators.predict.arrays import Floats, check_broadcast, counts, floats, positive
 from calculators.predict.collectives import TEXTBOOK, Backend, Kind
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic.figures import Factors, Row, Traffic, number, summed
@@ -151,8 +151,13 @@ def capacity(
     >>> capacity(1024, 2, 8, [1.0, 1.25]).tolist()
     [256.0, 320.0]
     """
-    places = floats(factor) * floats(tokens) * floats(experts_per_token) / floats(experts)
-    return np.ceil(np.round(places, 9))  # 1.1·30 is 33, not the next number above it
+    given = {
+        **counts(tokens=tokens, experts_per_token=experts_per_token, experts=experts),
+        **positive(factor=factor),
+    }
+    check_broadcast(given)
+    places = given["factor"] * given["tokens"] * given["experts_per_token"] / given["experts"]
+    return floats(np.ceil(np.round(places, 9)))  # 1.1·30 is 33, not the next number above it
 
 
 def expected_ranks(*, experts: ArrayLike, experts_per_token: ArrayLike, ranks: ArrayLike) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calculators.predict import placement
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import MOST, Floats, floats, said
 from calculators.predict.clusters import Cluster
 from calculators.predict.collectives import Kind, group_bytes
 from calculators.predict.routes import Routes, routes
@@ -66,8 +66,8 @@ def block_matrix(composition: Composition, *, devices: int, axis: str | None = N
     >>> block_matrix(composed(shape, Layout(tp=2, pp=2), phase=Phase.DECODE), devices=2).tolist()
     [[1048576.0, 16384.0], [0.0, 1048576.0]]
     """
-    if devices < 1:
-        raise ValueError(f"devices is {devices}, but a block has at least 1.")
+    if not isinstance(devices, int) or not 1 <= devices <= MOST:
+        raise ValueError(f"devices is {said(devices)}, but a block has at least 1.")
     blocks = -(-_world(composition, MOST_RANKS, "matrices of blocks", "Use fewer") // devices)
     if blocks > MOST_RANKS_IN_A_MATRIX:
         raise ValueError(
