@@ -11,12 +11,11 @@ from calculators.predict.activations import (
     last_stage_bytes_per_token,
 )
 from calculators.predict.arrays import floats
+from calculators.predict.formulas import Formula, tex, tex_bytes
 from calculators.predict.levers import Case, Serving, Training
 from calculators.predict.model_states import RankParameters, largest_unit, rank_parameters
 from calculators.predict.shapes import Layouts, Recompute
 from calculators.predict.stages import fullest_stages, in_flight, layers_of_stage
-from calculators.predict.traffic import Formula
-from calculators.predict.traffic.figures import tex, tex_bytes
 
 _IN_FLIGHT = (
     ("b", "sequences in a micro-batch"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from calculators.predict.arrays import positive
+from calculators.predict.formulas import Formula, legend_of, tex, tex_bytes, tex_product
 from calculators.predict.parameters import (
     attention_parameters,
     feed_forward_parameters,
@@ -12,8 +13,6 @@ from calculators.predict.parameters import (
     sparse_layer_parameters,
 )
 from calculators.predict.shapes import Experts, LatentAttention, ModelShape
-from calculators.predict.traffic import Formula
-from calculators.predict.traffic.figures import tex, tex_bytes
 
 _LEGEND = {
     "h": "hidden size",
@@ -60,7 +59,7 @@ def parameter_formulas(shape: ModelShape) -> tuple[Formula, ...]:
         found.append(
             _formula(
                 "Feed-forward block of one layer",
-                [(r"m\,h\,f", _product(m, h, f))],
+                [(r"m\,h\,f", tex_product(m, h, f))],
                 feed_forward_parameters(shape),
                 "mhf",
             )
@@ -87,7 +86,7 @@ def cache_formula(shape: ModelShape, *, bytes_per_element: int = 2) -> Formula:
     else:
         width = 2 * shape.kv_heads * shape.head_dim
         symbols, letters = r"2\,L\,k\,d\,e", "Lkde"
-        numbers = _product(2, layers, shape.kv_heads, shape.head_dim, e)
+        numbers = tex_product(2, layers, shape.kv_heads, shape.head_dim, e)
     return Formula(
         gives="Keys and values of one token",
         symbols=symbols,
@@ -100,7 +99,9 @@ def _attention(shape: ModelShape) -> tuple[Formula, ...]:
     h, a, d = shape.hidden_size, shape.attention_heads, shape.head_dim
     if shape.latent:
         return _latent_attention(shape, shape.latent)
-    terms = [(r"2\,h\,d \left( a + k \right)", rf"{_product(2, h, d)} \left( {a} + {shape.kv_heads} \right)")]
+    terms = [
+        (r"2\,h\,d \left( a + k \right)", rf"{tex_product(2, h, d)} \left( {a} + {shape.kv_heads} \right)")
+    ]
     return (_formula("Attention of one layer", terms, attention_parameters(shape), "hdak"),)
 
 
@@ -109,19 +110,19 @@ def _latent_attention(shape: ModelShape, latent: LatentAttention) -> tuple[Formu
     c, r, q, u = latent.kv_rank, latent.rope_dim, latent.query_rank, latent.value_dim
     width = rf"{tex(a)} \left( {d} + {r} \right)"
     if q:
-        query = [(r"h\,q", _product(h, q)), (r"q\,a \left( d + r \right)", rf"{tex(q)} \cdot {width}")]
+        query = [(r"h\,q", tex_product(h, q)), (r"q\,a \left( d + r \right)", rf"{tex(q)} \cdot {width}")]
     else:
         query = [(r"h\,a \left( d + r \right)", rf"{tex(h)} \cdot {width}")]
     keys = [
         (r"h \left( c + r \right)", rf"{tex(h)} \left( {c} + {r} \right)"),
-        (r"c\,a \left( d + u \right)", rf"{_product(c, a)} \left( {d} + {u} \right)"),
+        (r"c\,a \left( d + u \right)", rf"{tex_product(c, a)} \left( {d} + {u} \right)"),
     ]
     sizes = (
         h * q + q * a * (d + r) if q else h * a * (d + r),
         h * (c + r) + c * a * (d + u),
         a * u * h,
     )
-    whole = [("Q", tex(sizes[0])), ("K", tex(sizes[1])), (r"a\,u\,h", _product(a, u, h))]
+    whole = [("Q", tex(sizes[0])), ("K", tex(sizes[1])), (r"a\,u\,h", tex_product(a, u, h))]
     return (
         _formula("Queries of one layer", query, sizes[0], "hqadr" if q else "hadr"),
         _formula("Keys and values of one layer", keys, sizes[1], "hcradu"),
@@ -132,12 +133,12 @@ def _latent_attention(shape: ModelShape, latent: LatentAttention) -> tuple[Formu
 def _experts(shape: ModelShape, experts: Experts) -> Formula:
     m, h = _matrices(shape), shape.hidden_size
     terms = [
-        (r"E\,m\,h\,w", _product(experts.routed, m, h, experts.width)),
-        (r"E\,h", _product(experts.routed, h)),
+        (r"E\,m\,h\,w", tex_product(experts.routed, m, h, experts.width)),
+        (r"E\,h", tex_product(experts.routed, h)),
     ]
     letters = ["E", "m", "h", "w"]
     if experts.shared_width:
-        terms.append((r"m\,h\,w_s", _product(m, h, experts.shared_width)))
+        terms.append((r"m\,h\,w_s", tex_product(m, h, experts.shared_width)))
         letters.append("w_s")
     return _formula("Experts of one layer", terms, sparse_layer_parameters(shape), letters)
 
@@ -147,19 +148,19 @@ def _layers(shape: ModelShape) -> tuple[Formula, int]:
     terms = [
         (
             r"L \left( A + 2\,h \right)",
-            rf"{shape.layers} \left( {tex(attention)} + {_product(2, shape.hidden_size)} \right)",
+            rf"{shape.layers} \left( {tex(attention)} + {tex_product(2, shape.hidden_size)} \right)",
         )
     ]
     total = shape.layers * (attention + norms)
     letters = ["L", "A", "h"]
     if shape.dense_layers:
         name, block = "L_d" if shape.experts else "L", feed_forward_parameters(shape)
-        terms.append((rf"{name}\,F", _product(shape.dense_layers, block)))
+        terms.append((rf"{name}\,F", tex_product(shape.dense_layers, block)))
         total += shape.dense_layers * block
         letters += [name, "F"]
     if shape.experts:
         name, block = "L_s" if shape.dense_layers else "L", sparse_layer_parameters(shape)
-        terms.append((rf"{name}\,S", _product(shape.sparse_layers, block)))
+        terms.append((rf"{name}\,S", tex_product(shape.sparse_layers, block)))
         total += shape.sparse_layers * block
         letters += [name, "S"]
     return _formula("All layers", terms, total, letters), total
@@ -167,13 +168,13 @@ def _layers(shape: ModelShape) -> tuple[Formula, int]:
 
 def _all(shape: ModelShape, layers: int) -> Formula:
     h, v = shape.hidden_size, shape.vocab_size
-    embedding, letters = (r"V\,h", _product(v, h)), "VhN"
+    embedding, letters = (r"V\,h", tex_product(v, h)), "VhN"
     if shape.positions:
         positions = rf"\left( {tex(v)} + {tex(shape.positions)} \right) {tex(h)}"
         embedding, letters = (r"\left( V + s \right) h", positions), "VshN"
     terms = [embedding, ("N", tex(layers)), ("h", tex(h))]
     if not shape.tied_embeddings:
-        terms.append((r"V\,h", _product(v, h)))
+        terms.append((r"V\,h", tex_product(v, h)))
     return _formula("All parameters", terms, parameter_parts(shape).total, letters)
 
 
@@ -187,11 +188,7 @@ def _formula(gives: str, terms: Terms, total: int, letters: Iterable[str]) -> Fo
 
 
 def _legend(letters: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((letter, _LEGEND[letter]) for letter in dict.fromkeys(letters))
-
-
-def _product(*numbers: int) -> str:
-    return r" \cdot ".join(tex(number) for number in numbers)
+    return legend_of(letters, _LEGEND)
 
 
 def _matrices(shape: ModelShape) -> int:

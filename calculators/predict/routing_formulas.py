@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from calculators.predict.formulas import Formula, legend_of, tex, tex_bytes, tex_product
 from calculators.predict.routing import RoutedLayer
 from calculators.predict.traffic.expert import expected_ranks
-from calculators.predict.traffic.figures import Formula, tex, tex_bytes
 
 _LETTERS = {
     "T": "tokens on each rank",
@@ -35,7 +35,7 @@ def routing_formulas(layer: RoutedLayer) -> tuple[Formula, ...]:
         Formula(
             gives="Bytes that each rank would send in a balanced dispatch without a limit",
             symbols=rf"T\,{letter}\,h\,e \cdot \frac{{n-1}}{{n}}",
-            numbers=rf"{tex(t)} \cdot {tex(each)} \cdot {tex(h)} \cdot {tex(e)} \cdot \frac{{{n}-1}}{{{n}}}"
+            numbers=rf"{tex_product(t, each, h, e)} \cdot \frac{{{n}-1}}{{{n}}}"
             rf" = {tex_bytes(round(balanced))}",
             legend=_legend("T", letter, "h", "e", "n"),
         )
@@ -65,7 +65,7 @@ def routing_formulas(layer: RoutedLayer) -> tuple[Formula, ...]:
             Formula(
                 gives="Places in each expert for one rank’s tokens",
                 symbols=r"\left\lceil \frac{f\,T\,k}{E} \right\rceil",
-                numbers=rf"\left\lceil \frac{{{tex(layer.capacity_factor)} \cdot {tex(t)} \cdot {tex(k)}}}{{{experts}}}"
+                numbers=rf"\left\lceil \frac{{{tex_product(layer.capacity_factor, t, k)}}}{{{experts}}}"
                 rf" \right\rceil = {tex(layer.routed.capacity)}",
                 legend=_legend("f", "T", "k", "E"),
             )
@@ -85,4 +85,4 @@ def routing_formulas(layer: RoutedLayer) -> tuple[Formula, ...]:
 
 
 def _legend(*letters: str) -> tuple[tuple[str, str], ...]:
-    return tuple((letter, _LETTERS[letter]) for letter in letters)
+    return legend_of(letters, _LETTERS)

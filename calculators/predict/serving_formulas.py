@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from calculators.predict.arrays import positive
 from calculators.predict.clusters import Link
 from calculators.predict.devices import Device
+from calculators.predict.formulas import Formula, legend_of, tex_scaled
 from calculators.predict.serving import DecodeWork
-from calculators.predict.traffic import Formula
 
 _LEGEND = {
     "R": "bytes of weights that a device reads, along all stages",
@@ -50,14 +48,14 @@ def decode_formulas(work: DecodeWork, *, device: Device, link: Link, wanted: flo
         _formula(
             f"Tokens/s over {link.name}",
             r"\frac{1}{D + x\,\alpha + \frac{V}{\beta}}",
-            rf"\frac{{1}}{{{_tex(d)} + {waits} + \frac{{{_tex(sent)}}}{{{_tex(speed)}}}}}"
-            rf" = {_tex(over.tokens_per_second.item())}",
+            rf"\frac{{1}}{{{tex_scaled(d)} + {waits} + \frac{{{tex_scaled(sent)}}}{{{tex_scaled(speed)}}}}}"
+            rf" = {tex_scaled(over.tokens_per_second.item())}",
             ("D", "x", r"\alpha", "V", r"\beta"),
         ),
         _formula(
             "Tokens/s that no faster cable of this latency exceeds",
             r"\frac{1}{D + x\,\alpha}",
-            rf"\frac{{1}}{{{_tex(d)} + {waits}}} = {_tex(over.latency_ceiling.item())}",
+            rf"\frac{{1}}{{{tex_scaled(d)} + {waits}}} = {tex_scaled(over.latency_ceiling.item())}",
             ("D", "x", r"\alpha"),
         ),
         _needed(work, latency=latency, wanted=wanted),
@@ -67,36 +65,37 @@ def decode_formulas(work: DecodeWork, *, device: Device, link: Link, wanted: flo
 def _device(work: DecodeWork, device: Device) -> Formula:
     read, cached, seconds = work.weight_bytes.item(), work.kv_bytes.item(), work.device_seconds.item()
     if work.arithmetic_seconds > work.memory_seconds or work.inside_seconds > 0:
-        return _formula("Seconds of the devices", "D", _tex(seconds) + r"\,\text{s}", ("D",))
-    speed = _tex(device.memory_bytes_per_second)
+        return _formula("Seconds of the devices", "D", tex_scaled(seconds) + r"\,\text{s}", ("D",))
+    speed = tex_scaled(device.memory_bytes_per_second)
     return _formula(
         "Seconds in which the devices read",
         r"D = \frac{R + K}{M}",
-        rf"\frac{{{_tex(read)} + {_tex(cached)}}}{{{speed}}} = {_tex(seconds)}\,\text{{s}}",
+        rf"\frac{{{tex_scaled(read)} + {tex_scaled(cached)}}}{{{speed}}} = {tex_scaled(seconds)}\,\text{{s}}",
         ("D", "R", "K", "M"),
     )
 
 
 def _needed(work: DecodeWork, *, latency: float, wanted: float) -> Formula:
     needed = work.link_needed(tokens_per_second=wanted, latency_seconds=latency)
-    left = rf"\frac{{1}}{{{_tex(wanted)}}} - {_tex(work.device_seconds.item())} - {_waits(work, latency)}"
+    left = rf"\frac{{1}}{{{tex_scaled(wanted)}}} - {tex_scaled(work.device_seconds.item())} - {_waits(work, latency)}"
     if not needed.can_be_bought:
         return _formula(
             "Seconds left for bytes: none, so no link of this latency is fast enough",
             r"\frac{1}{w} - D - x\,\alpha",
-            rf"{left} = {_tex(needed.seconds_left.item())}\,\text{{s}}",
+            rf"{left} = {tex_scaled(needed.seconds_left.item())}\,\text{{s}}",
             ("w", "D", "x", r"\alpha"),
         )
+    sent, speed = tex_scaled(work.sent_bytes.item()), tex_scaled(needed.bytes_per_second.item())
     return _formula(
         "Bytes/s that are needed at this latency",
         r"\frac{V}{\frac{1}{w} - D - x\,\alpha}",
-        rf"\frac{{{_tex(work.sent_bytes.item())}}}{{{left}}} = {_tex(needed.bytes_per_second.item())}\,\text{{B/s}}",
+        rf"\frac{{{sent}}}{{{left}}} = {speed}\,\text{{B/s}}",
         ("V", "w", "D", "x", r"\alpha"),
     )
 
 
 def _waits(work: DecodeWork, latency: float) -> str:
-    return rf"{_tex(work.rounds.item())} \cdot {_tex(latency)}"
+    return rf"{tex_scaled(work.rounds.item())} \cdot {tex_scaled(latency)}"
 
 
 def _formula(gives: str, symbols: str, numbers: str, letters: tuple[str, ...]) -> Formula:
@@ -104,15 +103,5 @@ def _formula(gives: str, symbols: str, numbers: str, letters: tuple[str, ...]) -
         gives=gives,
         symbols=symbols,
         numbers=numbers,
-        legend=tuple((letter, _LEGEND[letter]) for letter in letters),
+        legend=legend_of(letters, _LEGEND),
     )
-
-
-def _tex(value: float) -> str:
-    """Whole numbers to ten millions as they are, else four digits and a power of a thousand."""
-    if value == int(value) and abs(value) < 1e7:
-        return f"{value:,.0f}".replace(",", "{,}")
-    if 1e-4 <= abs(value) < 1e3:
-        return f"{value:.4g}"
-    power = math.floor(math.log10(abs(value)) / 3) * 3
-    return rf"{value / 10.0**power:.4g} \cdot 10^{{{power}}}"

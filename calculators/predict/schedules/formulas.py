@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from calculators.predict.formulas import Formula, legend_of, tex_short
 from calculators.predict.schedules.closed import bubble_seconds, ideal_seconds, peak_in_flight
 from calculators.predict.schedules.kinds import Schedule, chunks_of, kind_of
-from calculators.predict.traffic import Formula
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _WORK = "(T_F+T_B+T_W)"
@@ -43,23 +43,23 @@ def formulas(
     worked = ideal_seconds(micro_batches=micro_batches, **times).item()
     scale, unit = next((pair for pair in _UNITS if max(*times.values(), send) >= pair[0]), _UNITS[-1])
     given = {
-        "p": _tex(stages),
-        "m": _tex(micro_batches),
-        "v": _tex(v),
-        "T_F": _tex(forward / scale),
-        "T_B": _tex(backward_input / scale),
-        "T_W": _tex(backward_weight / scale),
-        "s": _tex(send / scale),
+        "p": tex_short(stages),
+        "m": tex_short(micro_batches),
+        "v": tex_short(v),
+        "T_F": tex_short(forward / scale),
+        "T_B": tex_short(backward_input / scale),
+        "T_W": tex_short(backward_weight / scale),
+        "s": tex_short(send / scale),
     }
     bubble, used = _bubble(kind, with_sends=send > 0)
-    legend = tuple((symbol, _LEGEND[symbol]) for symbol in used)
+    legend = legend_of(used, _LEGEND)
     ideal = rf"m\,{_WORK}"
     over, share = _SHORT.get(kind, ("", "")) if send == 0 else ("", "")
 
     def of(symbols: str) -> str:
         return _with_numbers(symbols, given)
 
-    bubble_tex, ideal_tex = f"{_tex(waited / scale)}", f"{_tex(worked / scale)}"
+    bubble_tex, ideal_tex = f"{tex_short(waited / scale)}", f"{tex_short(worked / scale)}"
     found = [
         Formula(
             gives="Bubble: how long a stage waits in one step",
@@ -89,8 +89,8 @@ def formulas(
         Formula(
             gives="Micro-batches whose activations the fullest stage holds",
             symbols=held,
-            numbers=f"{of(held)} = {_tex(most)}" if of(held) != _tex(most) else _tex(most),
-            legend=tuple((symbol, _LEGEND[symbol]) for symbol in used if symbol not in dict(legend)),
+            numbers=f"{of(held)} = {tex_short(most)}" if of(held) != tex_short(most) else tex_short(most),
+            legend=legend_of((symbol for symbol in used if symbol not in dict(legend)), _LEGEND),
         )
     )
     return tuple(found)
@@ -170,10 +170,3 @@ def _with_numbers(symbols: str, given: dict[str, str]) -> str:
 
 def _percent(share: float) -> str:
     return rf"{share * 100:.1f}\,\%"
-
-
-def _tex(value: float) -> str:
-    # {,} keeps TeX from setting a comma between thousands as the punctuation of a list
-    return (
-        f"{value:,.0f}" if abs(value - round(value)) < 1e-9 else f"{value:,.2f}".rstrip("0").rstrip(".")
-    ).replace(",", "{,}")

@@ -4,6 +4,7 @@ Every function takes numbers or arrays that broadcast, and gives a `Traffic`. Wh
 an argument (`collectives.Backend`), the textbook's rings unless another is named.
 """
 
+from calculators.predict.formulas import Formula
 from calculators.predict.traffic.composition import Composition, composed
 from calculators.predict.traffic.context import context_parallel, hiding_block_tokens, ulysses_crossover
 from calculators.predict.traffic.data import data_parallel
@@ -13,7 +14,7 @@ from calculators.predict.traffic.expert import (
     expert_parallel,
     node_copies,
 )
-from calculators.predict.traffic.figures import Calls, Formula, Traffic
+from calculators.predict.traffic.figures import Calls, Traffic
 from calculators.predict.traffic.pairs import TierBytes, block_matrix, pair_matrix, tier_bytes
 from calculators.predict.traffic.pipeline import TOKEN_ID_BYTES, pipeline_parallel
 from calculators.predict.traffic.tensor import tensor_parallel

@@ -11,17 +11,8 @@ from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, floats
 from calculators.predict.collectives import Backend, Kind, group_bytes, rounds, sent_bytes
+from calculators.predict.formulas import Formula, tex, tex_bytes
 from calculators.predict.shapes import Phase
-
-
-@dataclass(frozen=True, kw_only=True)
-class Formula:
-    """One formula as TeX: what it gives, in symbols, and with a case's numbers in their places."""
-
-    gives: str
-    symbols: str
-    numbers: str
-    legend: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,18 +340,6 @@ def legend(symbols: Iterable[str]) -> tuple[tuple[str, str], ...]:
         for letter in re.findall(r"\\?[A-Za-z]+", inside):
             letters |= {letter: LEGEND[letter]} if letter in LEGEND else {}
     return tuple(letters.items())
-
-
-def tex(value: float) -> str:
-    """A number with commas between thousands, which {,} keeps TeX from setting as the punctuation of a list."""
-    if value == int(value):
-        return f"{value:,.0f}".replace(",", "{,}")
-    return (f"{value:,.2f}" if value >= 1000 else f"{value:.6g}").replace(",", "{,}")
-
-
-def tex_bytes(value: float) -> str:
-    """The same with the unit."""
-    return rf"{tex(value)}\,\text{{B}}"
 
 
 def _number(value: Factor) -> str:

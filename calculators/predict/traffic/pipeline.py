@@ -7,17 +7,15 @@ from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, counts, floats
 from calculators.predict.collectives import Kind
+from calculators.predict.formulas import Formula, tex, tex_bytes
 from calculators.predict.shapes import Phase, activation_bytes
 from calculators.predict.traffic.figures import (
     Calls,
     Factors,
-    Formula,
     Traffic,
     in_flight,
     legend,
     product,
-    tex,
-    tex_bytes,
 )
 
 TOKEN_ID_BYTES = 8  # torch.argmax gives an int64
