@@ -12,11 +12,12 @@ chunks: memory grows with the chunk, not with the space.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from calculators.predict.arrays import Floats, floats
 from calculators.predict.clusters import Cluster
@@ -28,8 +29,16 @@ from calculators.predict.timing import StepTime, decode_step, training_step
 LAYOUTS_IN_A_CHUNK = 60_000
 """Results of a chunk take 8 B for each of about thirty columns: this many stay near the processor."""
 
+_WORTH_A_BLOCK = 6_000
+"""What surrounds the arithmetic of a block takes as long as this many layouts."""
+
+# C libraries give a freed array of this size back to the system, and every page of the next one must be fetched anew.
+# Once a larger one was freed, glibc keeps them (mallopt(3), M_MMAP_THRESHOLD): half as long again without.
+np.empty(2**21)
+
 AXES = ("dp", "tp", "cp", "pp", "ep", "etp", "sp", "vpp", "micro_batch", "zero", "recompute")
 MOST_DEVICES = 16_384
+_RANGES = {"sp": (0, 1), "zero": (0, 3), "recompute": (0, int(max(Recompute)))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +62,11 @@ class Task:
 
     def __post_init__(self) -> None:
         for name in ("tokens", "batch"):
-            if not 1 <= getattr(self, name) <= 10**12:
-                raise ValueError(f"{name} is {getattr(self, name)}, but it must be from 1 to 10¹².")
+            value = getattr(self, name)
+            if not (1 <= value <= 10**12 and value == int(value)):
+                raise ValueError(f"{name} is {value}, but it must be a whole number from 1 to 10¹².")
+        if not 0 <= self.reserve < np.inf:
+            raise ValueError(f"reserve is {self.reserve:g}, but it must be 0 bytes or more.")
         if self.cluster.devices > MOST_DEVICES:
             raise ValueError(
                 f"The cluster has {self.cluster.devices:,} devices, but the planner goes to {MOST_DEVICES:,}. "
@@ -91,13 +103,22 @@ class Space:
             values = getattr(self, axis.name)
             if not values:
                 raise ValueError(f"{axis.name} has no values, but a layout needs one. Give at least one.")
+            least, most = _RANGES.get(axis.name, (1, MOST_DEVICES))
+            fine = all(least <= value <= most and value == int(value) for value in values)
+            if not fine or any(after <= before for before, after in pairwise(values)):
+                given = ", ".join(str(value) for value in values)
+                raise ValueError(
+                    f"{axis.name} is {given}, but its values are whole numbers from {least} to {most:,}, ascending. "
+                    "Change them, and give each once."
+                )
 
 
 def space_of(task: Task) -> Space:
     """Every value of every axis that could be legal for `task`, within what is ever used in practice.
 
     tp and etp to 64 ways, cp, pp and ep to the number of devices, micro-batches in powers of two to 32 sequences,
-    chunks to 16 a stage.
+    chunks to 16 a stage: those that divide the layers, or powers of two where stages may differ. In decode sequences,
+    ZeRO stages and the rest stay as they are, for nothing there depends on them.
     """
     shape, devices = task.shape, task.cluster.devices
     of_devices = _divisors(devices)
@@ -105,11 +126,13 @@ def space_of(task: Task) -> Space:
     pp = tuple(n for n in of_devices if n <= shape.layers and (task.uneven_stages or shape.layers % n == 0))
     experts = shape.experts
     ep = tuple(n for n in of_devices if experts.routed % n == 0) if experts else (1,)
-    etp = tuple(n for n in tp if experts.width % n == 0) if experts else (1,)
+    etp = tuple(n for n in of_devices if n <= 64 and experts.width % n == 0) if experts else (1,)
     if task.phase is Phase.DECODE:
         return Space(tp=tp, pp=pp, ep=ep, etp=etp)
     cp = tuple(n for n in of_devices if task.tokens % (2 * n) == 0 or n == 1)
-    chunks = sorted({n for stages in pp for n in _divisors(max(1, shape.layers // stages)) if n <= 16})
+    chunks = {n for stages in pp for n in _divisors(shape.layers // stages) if n <= 16}
+    if task.uneven_stages:
+        chunks = {2**power for power in range(5) if 2**power * min(pp[1:2] or pp) <= shape.layers}
     return Space(
         tp=tp,
         cp=cp,
@@ -117,7 +140,7 @@ def space_of(task: Task) -> Space:
         ep=ep,
         etp=etp,
         sp=(False, True),
-        vpp=tuple(chunks),
+        vpp=tuple(sorted(chunks)),
         micro_batch=tuple(2**power for power in range(6) if 2**power <= task.batch),
         zero=(0, 1, 2, 3),
         recompute=tuple(int(mode) for mode in Recompute),
@@ -136,8 +159,10 @@ class Evaluated:
     def __getitem__(self, name: str) -> Floats:
         return self.columns[name]
 
-    def rows(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> Evaluated:
+    def rows(self, which: NDArray[np.intp]) -> Evaluated:
         """Some of the layouts, in the order that `which` names them."""
+        if isinstance(self.columns, _Columns):
+            return Evaluated(columns=self.columns.rows(which))
         return Evaluated(columns={name: values[which] for name, values in self.columns.items()})
 
     def layout(self, row: int) -> Layouts:
@@ -186,32 +211,29 @@ class Plan:
 def plan(task: Task, space: Space | None = None, *, count: int = 10) -> Plan:
     """The `count` quickest layouts that fit, and the frontier between memory and time.
 
-    Where two take the same time the one with less memory is first, then the one with fewer model-parallel devices.
+    Where two take the same time (to ten digits) the one with less memory is first, then the one with fewer
+    model-parallel parts, tp·cp·pp·ep·etp·vpp, then the one that recomputes less, the lower ZeRO stage, and so on.
     """
-    best: Evaluated | None = None
-    frontier: Evaluated | None = None
-    smallest: Evaluated | None = None
+    if count < 1:
+        raise ValueError(f"count is {count}, but a plan names at least the quickest layout. Use 1 or more.")
+    kept: Evaluated | None = None
     seen = fitting = 0
     for found in evaluate(task, space):
         seen += len(found)
-        smallest = _joined(smallest, found.rows(np.argmin(found["memory_bytes"], keepdims=True)))
-        smallest = smallest.rows(np.argmin(smallest["memory_bytes"], keepdims=True))
-        fits = np.flatnonzero(found["memory_bytes"] <= task.limit_bytes)
-        fitting += len(fits)
-        if len(fits):
-            quick = found.rows(fits[_quickest(found["step_seconds"][fits], count)])
-            best = _joined(best, quick)
-            best = best.rows(_order(best)[:count])
-        frontier = _joined(frontier, found.rows(_frontier(found["memory_bytes"], found["step_seconds"])))
-        frontier = frontier.rows(_frontier(frontier["memory_bytes"], frontier["step_seconds"]))
-    nothing = Evaluated(columns={name: np.empty(0) for name in COLUMNS})
+        fitting += int(np.count_nonzero(found["memory_bytes"] <= task.limit_bytes))
+        kept = _joined(kept, found.rows(_worth_keeping(found, task.limit_bytes, count)))
+        kept = kept.rows(_worth_keeping(kept, task.limit_bytes, count))
+    if kept is None:
+        nothing = Evaluated(columns={name: np.empty(0) for name in COLUMNS})
+        return Plan(task=task, best=nothing, frontier=nothing, legal=0, fitting=0, smallest=None)
+    fits = kept.rows(np.flatnonzero(kept["memory_bytes"] <= task.limit_bytes))
     return Plan(
         task=task,
-        best=best or nothing,
-        frontier=frontier or nothing,
+        best=fits.rows(_order(fits)[:count]),
+        frontier=kept.rows(_frontier(kept["memory_bytes"], kept["step_seconds"])),
         legal=seen,
         fitting=fitting,
-        smallest=smallest,
+        smallest=kept.rows(np.argmin(kept["memory_bytes"], keepdims=True)),
     )
 
 
@@ -219,15 +241,18 @@ def why(found: Evaluated, row: int, other: int) -> str:
     """Why the layout in `row` beats the one in `other`: the parts of a step in which they differ most."""
     gains = {name: float(found[f"{name}_seconds"][other] - found[f"{name}_seconds"][row]) for name in _TIME}
     total = float(found["step_seconds"][other] - found["step_seconds"][row])
-    if total <= 0:
+    if total <= _NEAR * float(found["step_seconds"][other]):
         memory = float(found["memory_bytes"][other] - found["memory_bytes"][row])
         return (
-            "It takes as long and needs less memory." if memory > 0 else "It costs the same and splits less."
+            "It takes as long and needs less memory."
+            if memory > _NEAR * float(found["memory_bytes"][other])
+            else "It costs the same and splits less."
         )
     share = total / float(found["step_seconds"][other])
     saved = max(gains, key=lambda name: gains[name])
     lost = min(gains, key=lambda name: gains[name])
-    sentence = f"It saves {share:.2%} of the step, most of it {_WHERE[saved]}"
+    words = f"{share:.2%}" if share >= 0.0001 else "less than 0.01%"
+    sentence = f"It saves {words} of the step, most of it {_WHERE[saved]}"
     if gains[lost] < 0 and -gains[lost] > 0.05 * total:
         return f"{sentence}, and pays a part of that back {_WHERE[lost]}."
     return f"{sentence}."
@@ -265,72 +290,190 @@ def _blocks(task: Task, space: Space, *, chunk: int) -> Iterator[Layouts]:
     """The space in blocks of about `chunk` layouts, legal or not, as arrays that vary along six dimensions.
 
     Sizes of tp, cp, pp, ep, etp and dp, which must use all devices, vary along the first; sp, vpp, micro_batch, zero
-    and recompute along one each. Blocks have one pp and similar dp, so that nearly all of a block is legal.
+    and recompute along one each. A block has one pp, the same choice of sp for each of its sizes, and similar dp: so
+    nearly all of it is legal.
     """
-    sizes = _sizes(task, space)
-    for stages in np.unique(sizes["pp"]):
-        depth = task.shape.layers / stages
-        vpp = [n for n in space.vpp if n == 1 or (stages > 1 and depth % n == 0)]
-        rows = np.flatnonzero(sizes["pp"] == stages)
-        details = len(space.sp) * len(vpp) * len(space.micro_batch) * len(space.zero) * len(space.recompute)
-        step = max(1, chunk // details)
-        for start in range(0, len(rows), step):
-            chosen = rows[start : start + step]
-            share = task.batch / sizes["dp"][chosen].min()
-            micro_batch = [n for n in space.micro_batch if n <= share] or [1]
-            yield Layouts(
-                **{axis: _along(0, values[chosen]) for axis, values in sizes.items() if axis != "pp"},
-                pp=float(stages),
-                sp=_along(1, space.sp),
-                vpp=_along(2, vpp),
-                micro_batch=_along(3, micro_batch),
-                zero=_along(4, space.zero),
-                recompute=_along(5, space.recompute),
-            )
+    sizes, choices = _sizes(task, space)
+    chunks = _chunks(task, space)
+    sequences = _sequences(task, space, np.unique(sizes["dp"]))
+    for stages in np.unique(sizes["pp"]).tolist():
+        vpp = chunks[stages]
+        details = len(vpp) * len(space.micro_batch) * len(space.zero) * len(space.recompute)
+        at = np.flatnonzero(sizes["pp"] == stages)
+        for rows, sp_is_legal in _alike(at, choices[at], worth=_WORTH_A_BLOCK / max(1, details)):
+            sp = floats(space.sp)[sp_is_legal]
+            step = max(1, chunk // max(1, len(sp) * details))
+            for start in range(0, len(rows), step):
+                chosen = {axis: values[rows[start : start + step]] for axis, values in sizes.items()}
+                micro_batch = sorted(set().union(*(sequences[dp] for dp in set(chosen["dp"].tolist()))))
+                if vpp and micro_batch:
+                    yield Layouts(
+                        **{axis: _along(0, values) for axis, values in chosen.items() if axis != "pp"},
+                        pp=stages,
+                        sp=_along(1, sp),
+                        vpp=_along(2, vpp),
+                        micro_batch=_along(3, micro_batch),
+                        zero=_along(4, space.zero),
+                        recompute=_along(5, space.recompute),
+                    )
 
 
-def _sizes(task: Task, space: Space) -> Mapping[str, Floats]:
-    """Every combination of tp, cp, pp, ep and etp that leaves whole numbers of replicas, of experts too, by dp."""
+def _alike(
+    rows: NDArray[np.intp], choices: NDArray[np.bool_], *, worth: float
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
+    """Rows that have the same choices, with those; all with all of them where that adds less than it is `worth`."""
+    kinds, which = np.unique(choices, axis=0, return_inverse=True)
+    together = np.asarray(choices.any(axis=0))
+    added = together.sum() * len(rows) - choices.sum()
+    if added <= worth * (len(kinds) - 1):
+        yield rows, together
+        return
+    for number, kind in enumerate(kinds):
+        yield rows[which.ravel() == number], kind
+
+
+def _chunks(task: Task, space: Space) -> Mapping[float, list[int]]:
+    """For each number of stages the numbers of chunks that the rules allow."""
+    legal_ones = _asked(task, Layouts(pp=np.reshape(space.pp, (-1, 1)), vpp=space.vpp))
+    return {
+        stages: [n for n, is_legal in zip(space.vpp, row, strict=True) if is_legal]
+        for stages, row in zip(space.pp, legal_ones.tolist(), strict=True)
+    }
+
+
+def _sequences(task: Task, space: Space, dp: Floats) -> Mapping[float, list[int]]:
+    """For each number of replicas the sizes of micro-batches that the rules allow."""
+    legal_ones = _asked(task, Layouts(dp=dp[:, None], micro_batch=space.micro_batch), batch=True)
+    return {
+        replicas: [n for n, is_legal in zip(space.micro_batch, row, strict=True) if is_legal]
+        for replicas, row in zip(dp.tolist(), legal_ones.tolist(), strict=True)
+    }
+
+
+def _sizes(task: Task, space: Space) -> tuple[Mapping[str, Floats], NDArray[np.bool_]]:
+    """Every combination of tp, cp, pp, ep and etp that is legal, ascending in dp, and with which values of sp it is."""
     axes = ("tp", "cp", "pp", "ep", "etp")
     grid = np.meshgrid(*(np.asarray(getattr(space, axis), dtype=np.float64) for axis in axes), indexing="ij")
     sizes = {axis: values.ravel() for axis, values in zip(axes, grid, strict=True)}
     sizes["dp"] = task.cluster.devices / (sizes["tp"] * sizes["cp"] * sizes["pp"])
-    replicas = sizes["dp"] * sizes["tp"] * sizes["cp"] / (sizes["ep"] * sizes["etp"])
-    whole = (sizes["dp"] == np.floor(sizes["dp"])) & (replicas == np.floor(replicas)) & (replicas >= 1)
-    share = task.batch / sizes["dp"]
-    whole &= (share == np.floor(share)) | (task.phase is Phase.DECODE)
-    kept = np.flatnonzero(whole & (sizes["dp"] >= 1))
-    kept = kept[np.lexsort((sizes["tp"][kept], sizes["dp"][kept]))]
-    return {axis: values[kept] for axis, values in sizes.items()}
+    whole = np.flatnonzero((sizes["dp"] == np.floor(sizes["dp"])) & (sizes["dp"] >= 1))
+    sizes = {axis: values[whole] for axis, values in sizes.items()}
+    layouts = Layouts(**{axis: values[:, None] for axis, values in sizes.items()}, sp=space.sp)
+    choices = _asked(task, layouts, devices=task.cluster.devices)
+    order = np.lexsort((sizes["tp"], sizes["dp"]))
+    kept = order[choices[order].any(axis=1)]
+    return {axis: values[kept] for axis, values in sizes.items()}, choices[kept]
+
+
+def _asked(
+    task: Task, layouts: Layouts, *, devices: int | None = None, batch: bool = False
+) -> NDArray[np.bool_]:
+    """What the rules say of layouts of which only some axes are known; on one replica unless told the devices."""
+    training = task.phase is Phase.TRAINING
+    return legal(
+        Case(
+            shape=task.shape,
+            layouts=layouts,
+            phase=task.phase,
+            tokens=task.tokens,
+            batch=task.batch if batch and training else None,
+            devices=devices,
+            uneven_stages=task.uneven_stages,
+        )
+    )
 
 
 def _evaluate(task: Task, layouts: Layouts) -> Evaluated | None:
     """The legal layouts of a block; None where none is."""
-    case = Case(
-        shape=task.shape,
-        layouts=layouts,
-        phase=task.phase,
-        tokens=task.tokens,
-        batch=task.batch if task.phase is Phase.TRAINING else None,
-        devices=task.cluster.devices,
-        uneven_stages=task.uneven_stages,
-    )
-    mask = legal(case)
-    rows = np.flatnonzero(mask)
-    if not len(rows):
+    # No rule speaks of ZeRO or of recomputation, so that each choice of the rest is legal with all of those or none.
+    mask = _asked(task, replace(layouts, zero=0, recompute=0), devices=task.cluster.devices, batch=True)
+    kept = np.flatnonzero(mask)
+    if not len(kept):
         return None
     micro_batches, memory, time, seconds, tokens = _costs(task, layouts)
-    columns = {axis: getattr(layouts, axis) for axis in AXES}
+    columns = {axis: floats(getattr(layouts, axis)) for axis in AXES}
     columns["micro_batches"] = micro_batches
     columns |= {f"{name}_bytes": getattr(memory, name) for name in _MEMORY}
     columns["memory_bytes"] = memory.total
     columns |= {f"{name}_seconds": getattr(time, name) for name in _TIME}
     columns["step_seconds"] = seconds
     columns["tokens_per_second"] = tokens
-    whole = len(rows) == mask.size
     return Evaluated(
-        columns={name: _flat(columns[name], mask.shape, None if whole else rows) for name in COLUMNS}
+        columns=_Columns(
+            arrays={
+                name: values.reshape((1,) * (6 - values.ndim) + values.shape)
+                for name, values in columns.items()
+            },
+            outer=mask.shape[:4],
+            inner=(np.size(layouts.zero), np.size(layouts.recompute)),
+            kept=None if len(kept) == mask.size else kept,
+        )
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Columns(Mapping[str, Floats]):
+    """The columns of a block, each written out flat when somebody asks for it.
+
+    arrays        the columns of six dimensions, each as large as what it depends on: four outer ones that the rules
+                  are about and two inner ones
+    outer, inner  the dimensions of the block
+    kept          which of its outer places are legal, in order; None for all of them
+    """
+
+    arrays: Mapping[str, Floats]
+    outer: tuple[int, ...]
+    inner: tuple[int, int]
+    kept: NDArray[np.intp] | None
+    _written: dict[str, Floats] = field(default_factory=dict)
+    _positions: dict[tuple[int, ...], NDArray[np.intp]] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def __getitem__(self, name: str) -> Floats:
+        if name not in self._written:
+            self._written[name] = self._flat(self.arrays[name])
+        return self._written[name]
+
+    @property
+    def height(self) -> int:
+        """Outer places that are kept: each has as many rows as there are inner ones."""
+        return int(np.prod(self.outer)) if self.kept is None else len(self.kept)
+
+    def rows(self, which: NDArray[np.intp]) -> dict[str, Floats]:
+        """Some rows of all columns, without writing out the rest."""
+        place, *within = np.unravel_index(which, (self.height, *self.inner))
+        at = (*np.unravel_index(place if self.kept is None else self.kept[place], self.outer), *within)
+        return {
+            name: np.asarray(
+                values[tuple(index if size > 1 else 0 for index, size in zip(at, values.shape, strict=True))]
+                if values.size > 1
+                else np.full(len(which), values.item())
+            )
+            for name, values in self.arrays.items()
+        }
+
+    def _flat(self, values: Floats) -> Floats:
+        if values.size == 1:
+            return np.full(self.height * self.inner[0] * self.inner[1], values.item())
+        if self.kept is None:
+            return np.broadcast_to(values, (*self.outer, *self.inner)).reshape(-1)
+        outer, inner = values.shape[:4], values.shape[4:]
+        parts = values.reshape(-1, *inner)
+        if len(parts) > 1:
+            parts = parts.take(self._places(outer), axis=0)
+        return np.broadcast_to(parts, (self.height, *self.inner)).reshape(-1)
+
+    def _places(self, shape: tuple[int, ...]) -> NDArray[np.intp]:
+        """Where the kept places are in an array of this outer shape; the same for all columns on the same axes."""
+        if shape not in self._positions:
+            numbers = np.arange(int(np.prod(shape))).reshape(shape)
+            self._positions[shape] = np.broadcast_to(numbers, self.outer).reshape(-1)[self.kept]
+        return self._positions[shape]
 
 
 def _costs(task: Task, layouts: Layouts) -> tuple[Floats, Memory, StepTime, Floats, Floats]:
@@ -342,19 +485,14 @@ def _costs(task: Task, layouts: Layouts) -> tuple[Floats, Memory, StepTime, Floa
         time = decode_step(shape, layouts, cluster, batch=of_a_replica, context_tokens=tokens)
         seconds = time.total
         return floats(1), memory, time, seconds, batch / seconds
-    micro_batches = batch / (floats(layouts.dp) * floats(layouts.micro_batch))
+    # where it would be less than one, the layout is not legal and nobody sees its row
+    micro_batches = np.maximum(1, batch / (floats(layouts.dp) * floats(layouts.micro_batch)))
     memory = training_memory(
         shape, layouts, tokens=tokens, micro_batches=micro_batches, optimizer=task.optimizer
     )
     time = training_step(shape, layouts, cluster, tokens=tokens, batch=batch)
     seconds = time.total
     return micro_batches, memory, time, seconds, batch * tokens / seconds
-
-
-def _flat(values: ArrayLike, shape: tuple[int, ...], rows: NDArray[np.intp] | None) -> Floats:
-    """A column: the values broadcast to the block, and of those the rows that are wanted."""
-    whole = np.broadcast_to(floats(values), shape).reshape(-1)
-    return whole if rows is None else whole.take(rows)
 
 
 def _along(dimension: int, values: Sequence[float] | Floats) -> Floats:
@@ -372,26 +510,49 @@ def _joined(first: Evaluated | None, second: Evaluated) -> Evaluated:
     )
 
 
-def _quickest(seconds: Floats, count: int) -> NDArray[np.intp]:
-    """Rows of the `count` quickest, and of all that tie with the last of them."""
-    if len(seconds) <= count:
-        return np.arange(len(seconds))
-    return np.flatnonzero(seconds <= np.partition(seconds, count - 1)[count - 1])
+def _worth_keeping(found: Evaluated, limit_bytes: float, count: int) -> NDArray[np.intp]:
+    """Rows that a plan may name, in their order: the quickest that fit, the frontier, and the smallest."""
+    memory, seconds = found["memory_bytes"], found["step_seconds"]
+    fits = np.flatnonzero(memory <= limit_bytes)
+    if len(fits) > count:
+        times = seconds[fits]
+        fits = fits[times <= np.partition(times, count - 1)[count - 1] * (1 + _NEAR)]
+        fits = fits[_order(found.rows(fits))[:count]]
+    return np.unique(np.concatenate((fits, _frontier(memory, seconds), [np.argmin(memory)])))
 
 
 def _order(found: Evaluated) -> NDArray[np.intp]:
-    """Rows by time, then by memory, then by how little is split."""
+    """Rows by time, then by memory, then by how little is split, then by the axes, the last one first."""
     split = found["tp"] * found["cp"] * found["pp"] * found["ep"] * found["etp"] * found["vpp"]
-    return np.lexsort((*(found[axis] for axis in AXES), split, found["memory_bytes"], found["step_seconds"]))
+    memory, seconds = _to_ten_digits(found["memory_bytes"]), _to_ten_digits(found["step_seconds"])
+    return np.lexsort((*(found[axis] for axis in AXES), split, memory, seconds))
 
 
 def _frontier(memory: Floats, seconds: Floats) -> NDArray[np.intp]:
     """Rows that no other beats in both, by memory: each needs more memory than the one before and is quicker."""
-    order = np.lexsort((seconds, memory))
-    quickest_so_far = np.minimum.accumulate(seconds[order])
+    rows = np.arange(len(memory))
+    if len(rows) > _FEW:
+        # Most are beaten by the best of a sample, which takes less than to sort them all.
+        few = _frontier(memory[::_SAMPLED], seconds[::_SAMPLED]) * _SAMPLED
+        at = np.searchsorted(memory[few], memory, side="right") - 1
+        rows = np.flatnonzero((at < 0) | (seconds <= seconds[few][at] * (1 + _NEAR)))
+    needed, takes = _to_ten_digits(memory[rows]), _to_ten_digits(seconds[rows])
+    order = np.lexsort((takes, needed))
+    quickest_so_far = np.minimum.accumulate(takes[order])
     improves = np.ones(len(order), dtype=bool)
-    improves[1:] = seconds[order][1:] < quickest_so_far[:-1]
-    return order[improves]
+    improves[1:] = takes[order][1:] < quickest_so_far[:-1]
+    return np.asarray(rows[order[improves]])
+
+
+_FEW = 2_000
+_SAMPLED = 16
+_NEAR = 1e-8  # no two that are further apart than this are equal to ten digits
+
+
+def _to_ten_digits(values: Floats) -> Floats:
+    """The values, all above 0, as far as they are compared: sums of the same parts round differently behind that."""
+    scale = 10.0 ** (9 - np.floor(np.log10(values)))
+    return np.asarray(np.round(values * scale) / scale)
 
 
 def _divisors(number: int) -> list[int]:

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import launching, metering, pages, product, reference
+from tests.bench import launching, metering, pages, planner, product, reference
 from tests.bench.results import Result, table, write
 
 PARTS: dict[str, Callable[[], list[Result]]] = {
     "reference": reference.measure,
     "pages": pages.measure,
+    "planner": planner.measure,
     "product": product.measure,
     "launching": launching.measure,
     "metering": metering.measure,

@@ -18,19 +18,26 @@ class Result:
     met: bool | None = None
     note: str = ""
     time_limit: float | None = None
+    least_rate: float | None = None
 
     def judged_at(self, slowness: float) -> Self:
         """A time judged beside the reference loop: on a machine `slowness` times slower it may take that much more.
 
-        Both limits are printed. A machine that is quicker than the goals were set for gets no less time.
+        A rate may be that much lower. Both limits are printed. A machine that is quicker than the goals were set for
+        gets no less time, and reaches no lower a rate.
         """
-        if self.time_limit is None:
-            return self  # no time, or judged already
+        judged = replace(self, time_limit=None, least_rate=None)
         if slowness <= 1:
-            return replace(self, time_limit=None)
-        limit = self.time_limit * slowness
-        goal = f"≤ {self.time_limit:g}; {limit:.3g} at {slowness:.2f} × the loop"
-        return replace(self, goal=goal, met=self.value <= limit, time_limit=None)
+            return judged
+        if self.time_limit is not None:
+            limit = self.time_limit * slowness
+            goal = f"≤ {self.time_limit:g}; {limit:.3g} at {slowness:.2f} × the loop"
+            return replace(judged, goal=goal, met=self.value <= limit)
+        if self.least_rate is not None:
+            least = self.least_rate / slowness
+            goal = f"≥ {self.least_rate:g}; {least:.3g} at {slowness:.2f} × the loop"
+            return replace(judged, goal=goal, met=self.value >= least)
+        return self  # neither, or judged already
 
 
 def at_most(name: str, value: float, limit: float, unit: str, *, note: str = "") -> Result:
@@ -46,6 +53,11 @@ def within(name: str, value: float, limit: float, unit: str, *, note: str = "") 
 def at_least(name: str, value: float, limit: float, unit: str, *, note: str = "") -> Result:
     """A figure that must reach `limit`."""
     return Result(name=name, value=value, unit=unit, goal=f"≥ {limit:g}", met=value >= limit, note=note)
+
+
+def rate(name: str, value: float, least: float, unit: str, *, note: str = "") -> Result:
+    """How much is done in a second, which must reach `least` on the machine that the goals are for."""
+    return replace(at_least(name, value, least, unit, note=note), least_rate=least)
 
 
 def table(results: Sequence[Result]) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.bench.metering import ratio_of_medians, verdicts
-from tests.bench.results import at_most, table, within
+from tests.bench.results import at_most, rate, table, within
 
 
 def test_a_time_is_judged_beside_the_reference_loop_and_both_limits_are_printed() -> None:
@@ -16,6 +16,24 @@ def test_a_time_is_judged_beside_the_reference_loop_and_both_limits_are_printed(
 
 def test_a_quick_machine_gets_no_less_time_than_the_goal() -> None:
     assert within("a page", 19.0, 20, "ms").judged_at(0.5).met is True
+
+
+def test_a_rate_is_judged_beside_the_reference_loop_too() -> None:
+    slow = rate("layouts", 1.5e6, 2e6, "layouts/s").judged_at(1.6)
+
+    assert (slow.goal, slow.met) == ("≥ 2e+06; 1.25e+06 at 1.60 × the loop", True)
+    assert rate("layouts", 1.2e6, 2e6, "layouts/s").judged_at(1.6).met is False
+
+
+def test_a_quick_machine_must_reach_no_lower_rate_than_the_goal() -> None:
+    assert rate("layouts", 1.9e6, 2e6, "layouts/s").judged_at(0.5).met is False
+    assert rate("layouts", 2.1e6, 2e6, "layouts/s").judged_at(0.5).met is True
+
+
+def test_what_was_judged_beside_one_loop_is_not_judged_beside_another() -> None:
+    judged = rate("layouts", 1.5e6, 2e6, "layouts/s").judged_at(1.6)
+
+    assert judged.judged_at(1.0) == judged.judged_at(9.0) == judged
 
 
 def test_a_count_is_judged_the_same_everywhere() -> None:
