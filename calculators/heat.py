@@ -22,6 +22,7 @@ MOST_IN_A_PICTURE = 64
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP, _SIZE = 10, 8  # of a cell, with and without the gap to the next
 _MARGIN = 44
+_WIDEST, _LARGEST = 704, 1.6  # on the page: its width in pixels, and how many pixels each unit has at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +131,11 @@ class HeatMap:
             for at in starts
         )
         return format_html(
-            '<svg class="heat" viewBox="-{} -{} {} {}" role="img" aria-label="{}">'
+            '<svg class="heat" width="{}" viewBox="-{} -{} {} {}" role="img" aria-label="{}">'
             '<rect class="heat-frame" width="{}" height="{}"/>{}<path class="heat-line" d="{}"/>{}'
             '<text class="heat-axis" x="0" y="-22">to {}</text>'
             '<text class="heat-axis turned" x="-{}" y="-30">from {}</text></svg>',
+            min(_WIDEST, round(_LARGEST * (side + _MARGIN))),
             _MARGIN,
             _MARGIN,
             side + _MARGIN + 6,

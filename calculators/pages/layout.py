@@ -24,11 +24,12 @@ from calculators.layouts import (
     LayoutCase,
 )
 from calculators.predict import placement
+from calculators.predict.clusters import Tier
 from calculators.predict.collectives import BACKENDS, transfer_seconds
 from calculators.predict.memory import OPTIMIZERS
 from calculators.predict.rules import Violation, check
 from calculators.predict.shapes import Layout, Phase, Recompute
-from calculators.predict.traffic import TierBytes, Traffic, block_matrix, composed, pair_matrix, tier_bytes
+from calculators.predict.traffic import Traffic, block_matrix, composed, pair_matrix, tier_bytes
 from calculators.python_calls import python_call
 from calculators.units import both_bytes, counted, iec_bytes, plain, seconds, whole_percent
 from calculators.workbench import (
@@ -275,11 +276,11 @@ def _speed(case: LayoutCase) -> SafeString:
     if case.phase is Phase.DECODE:
         each = 1 / case.seconds
         return format_html(
-            "A token takes <strong>{}</strong>, so {} gets {} tokens a second, and all together {}",
+            "A token takes <strong>{}</strong>, so {} gets {} tokens a second{}",
             seconds(case.seconds),
             "each sequence" if case.batch > 1 else "the sequence",
             plain(round(each, 1 if each < 100 else None)),
-            rate,
+            f", and all {case.batch:,} together {rate}" if case.batch > 1 else "",
         )
     what = "The step takes" if case.is_training else "Reading the prompts takes"
     return format_html(
@@ -310,7 +311,7 @@ def _busiest(case: LayoutCase) -> str:
     """Which ranks send most, where stages differ."""
     sent = case.sent_by_stage
     if len(sent) == 1:
-        return "Every rank has the same part to play, but for the algorithms in which one sends more than others."
+        return "There is one stage, so every rank has the same calls to make."
     most, least = int(sent.argmax()), int(sent.argmin())
     if sent[most] - sent[least] < 0.005 * sent[most]:
         return f"All {len(sent)} stages are equally busy."
@@ -485,22 +486,23 @@ def _calls(case: LayoutCase) -> Table:
 
 
 def _tiers(case: LayoutCase) -> Chart:
-    """What crosses each kind of link, by axis."""
+    """What crosses each kind of link, by axis. Links that join nobody, where each host has one device, are left out."""
     found = tier_bytes(case.composition, case.cluster)
-    names = list(dict.fromkeys(found.tiers))
-    used = [name for name in case.axes if found.axes[name].sum() > 0]
+    joining = [number for number, tier in enumerate(case.cluster.tiers) if tier.devices > 1]
+    names = [case.cluster.tiers[number].link.name for number in joining]
+    sent = {name: [float(found.axes[name][number]) for number in joining] for name in case.axes}
     data = [
         predicted_bar(
             name.upper(),
             names,
-            [value or None for value in found.axes[name].tolist()],  # type: ignore[misc]
+            [value or None for value in values],  # type: ignore[misc]
             colour=AXIS_FAMILIES[name],
             pattern="/" if name in ("etp", "edp") else "",
-            says=[iec_bytes(value) for value in found.axes[name]],
+            says=[iec_bytes(value) for value in values],
         )
-        for name in used
+        for name, values in sent.items()
     ]
-    drawn = [value for name in used for value in found.axes[name].tolist() if value]
+    drawn = [value for values in sent.values() for value in values if value]
     return Chart(
         name="tiers",
         figure=figure(
@@ -513,37 +515,29 @@ def _tiers(case: LayoutCase) -> Chart:
             f"What all ranks together send over each kind of link for each {case.phase.unit}, predicted. The scale "
             "counts in powers of two."
         ),
-        table=_tier_table(case, found, used),
+        table=_tier_table(case, sent, [case.cluster.tiers[number] for number in joining]),
     )
 
 
-def _tier_table(case: LayoutCase, found: TierBytes, used: list[str]) -> Table:
-    rows = []
-    for number, tier in enumerate(case.cluster.tiers):
-        whole = found.total[number]
-        each = whole / case.cluster.devices
-        least = transfer_seconds(
-            each,
-            0,
-            bytes_per_second=tier.link.bytes_per_second,
-            latency_seconds=tier.link.latency_seconds,
+def _tier_table(case: LayoutCase, sent: Mapping[str, list[float]], tiers: list[Tier]) -> Table:
+    whole = [sum(values[number] for values in sent.values()) for number in range(len(tiers))]
+    each = [value / case.cluster.devices for value in whole]
+    least = [
+        transfer_seconds(
+            value, 0, bytes_per_second=tier.link.bytes_per_second, latency_seconds=tier.link.latency_seconds
         ).item()
-        rows.append(
-            Row(
-                cells=(
-                    tier.link.name,
-                    *(iec_bytes(found.axes[name][number]) for name in used),
-                    iec_bytes(whole),
-                    iec_bytes(each),
-                    seconds(least),
-                )
-            )
-        )
+        for value, tier in zip(each, tiers, strict=True)
+    ]
     return Table(
         name="tiers",
-        caption="The same numbers, what a device sends on average, and how long its link takes for that at least.",
-        heads=("Link", *(name.upper() for name in used), "Together", "A device, on average", "Takes"),
-        rows=tuple(rows),
+        caption="The same numbers, and how long a link takes at least for what its device sends on average.",
+        heads=("", *(tier.link.name for tier in tiers)),
+        rows=(
+            *(Row(cells=(_badge(name), *map(iec_bytes, values))) for name, values in sent.items()),
+            Row(cells=("All ranks together", *map(iec_bytes, whole)), is_total=True),
+            Row(cells=("A device, on average", *map(iec_bytes, each))),
+            Row(cells=("Its link takes", *map(seconds, least))),
+        ),
     )
 
 
@@ -808,7 +802,7 @@ LAYOUT = Calculator(
     answer=_answer,
     presets=(
         Preset(label="Llama 3.1 70B on 64 H100", query=""),
-        Preset(label="Its layers cut across hosts", query="tp=16&pp=2"),
+        Preset(label="Tensor parallelism across hosts", query="tp=16&pp=2"),
         Preset(
             label="DeepSeek-V3 on 2,048 H200",
             query="device=h200&devices=2048&model=deepseek-v3&tp=1&pp=16&ep=64&sp=off&tokens=4096&batch=15360&stages=uneven",

@@ -154,15 +154,18 @@ def test_the_links_carry_what_the_tiers_say(client, query):
 
     response = client.get(PAGE, query)
 
+    joining = [number for number, tier in enumerate(case.cluster.tiers) if tier.devices > 1]
     found = rows(response, "tiers")
-    used = [name.lower() for name in found[0][1:-3]]
-    for number, row in enumerate(found[1:]):
-        assert row[1:-3] == [iec_bytes(tiers.axes[name][number]) for name in used]
-        assert row[-3] == iec_bytes(tiers.total[number])
-        assert row[-2] == iec_bytes(tiers.total[number] / case.cluster.devices)
-    drawn = {trace["name"].lower(): trace["y"] for trace in figure(response, "tiers")["data"]}
-    assert drawn == {name: [value or None for value in tiers.axes[name].tolist()] for name in used}
+    assert found[0][1:] == [tiers.tiers[number] for number in joining]
+    used = [row[0].lower() for row in found[1:-3]]
+    assert set(used) == set(case.axes)
+    for row in found[1:-3]:
+        assert row[1:] == [iec_bytes(tiers.axes[row[0].lower()][number]) for number in joining]
+    assert found[-3][1:] == [iec_bytes(tiers.total[number]) for number in joining]
+    assert found[-2][1:] == [iec_bytes(tiers.total[number] / case.cluster.devices) for number in joining]
     assert sum(tiers.axes[name].sum() for name in used) == pytest.approx(tiers.total.sum())
+    drawn = {trace["name"].lower(): trace["y"] for trace in figure(response, "tiers")["data"]}
+    assert drawn == {name: [tiers.axes[name][number] or None for number in joining] for name in used}
 
 
 def test_a_link_takes_at_least_the_bytes_over_its_speed(client):
@@ -172,7 +175,15 @@ def test_a_link_takes_at_least_the_bytes_over_its_speed(client):
     found = rows(client.get(PAGE), "tiers")
 
     speeds = [tier.link.bytes_per_second for tier in case.cluster.tiers]
-    assert [row[-1] for row in found[1:]] == [seconds(a / b) for a, b in zip(each, speeds, strict=True)]
+    assert found[-1][1:] == [seconds(a / b) for a, b in zip(each, speeds, strict=True)]
+
+
+def test_a_link_inside_hosts_of_one_device_is_left_out(client):
+    response = client.get(
+        PAGE, {"phase": "decode", "devices": "2", "devices_per_host": "1", "tp": "2", "pp": "1", "batch": "1"}
+    )
+
+    assert rows(response, "tiers")[0][1:] == ["InfiniBand NDR, one port"]
 
 
 @pytest.mark.parametrize("name", ["", "gloo", "NVLS"])
@@ -373,6 +384,7 @@ def test_sequence_parallelism_can_be_switched_off_where_it_breaks_a_rule(client)
         ({"devices": "1", "tp": "1", "pp": "1", "sp": "off", "batch": "1"}, "the device holds"),
         ({"phase": "decode", "batch": "1", "pp": "1", "devices": "8"}, "so the sequence gets"),
         ({"phase": "decode", "batch": "64"}, "so each sequence gets"),
+        ({"phase": "decode", "batch": "64"}, "tokens a second, and all 64 together"),
         ({"phase": "prefill", "batch": "2"}, "Reading the prompts takes"),
         ({"pp": "1", "zero": "0"}, "It does not fit:"),
         (
@@ -381,7 +393,10 @@ def test_sequence_parallelism_can_be_switched_off_where_it_breaks_a_rule(client)
         ),
         ({"reserve": "500"}, "is more than the 0 B that H100 SXM has beside the reserve."),
         ({}, "All 4 stages are equally busy."),
-        ({"devices": "8", "pp": "1", "batch": "8"}, "Every rank has the same part to play"),
+        (
+            {"devices": "8", "pp": "1", "batch": "8"},
+            "There is one stage, so every rank has the same calls to make.",
+        ),
         ({"model": "llama-3.1-8b", "tp": "1", "sp": "off", "batch": "64"}, "Stages differ: ranks of stage"),
         (
             {"phase": "decode"},
