@@ -31,7 +31,7 @@ FEWEST_SAMPLES = 8
 """Two numbers are fitted; with fewer samples than this about them, their errors come out too small."""
 
 
-def algorithm_bandwidth(payload_bytes: ArrayLike, seconds: ArrayLike) -> Floats:
+def algorithm_bandwidth(full_bytes: ArrayLike, seconds: ArrayLike) -> Floats:
     """nccl-tests' algbw [bytes/s]: full size ÷ time, the speed that the program sees.
 
     Full size as everywhere here: an all-gather's output, a reduce-scatter's input. Source: nccl-tests
@@ -40,13 +40,13 @@ def algorithm_bandwidth(payload_bytes: ArrayLike, seconds: ArrayLike) -> Floats:
     >>> (algorithm_bandwidth(17_179_869_184, 61_974e-6) / 1e9).round(6).item()
     277.210914
     """
-    size = amounts(payload_bytes=payload_bytes)["payload_bytes"]
+    size = amounts(full_bytes=full_bytes)["full_bytes"]
     time = positive(seconds=seconds)["seconds"]
-    check_broadcast({"payload_bytes": size, "seconds": time})
+    check_broadcast({"full_bytes": size, "seconds": time})
     return floats(size / time)
 
 
-def bus_bandwidth(call: str, payload_bytes: ArrayLike, seconds: ArrayLike, ranks: ArrayLike) -> Floats:
+def bus_bandwidth(call: str, full_bytes: ArrayLike, seconds: ArrayLike, ranks: ArrayLike) -> Floats:
     """nccl-tests' busbw [bytes/s]: algbw × the bytes that a ring moves for each byte, to compare with the hardware.
 
     2(n−1)/n for an all-reduce; (n−1)/n for reduce-scatter, all-gather and all-to-all; 1 for broadcast and send.
@@ -56,7 +56,7 @@ def bus_bandwidth(call: str, payload_bytes: ArrayLike, seconds: ArrayLike, ranks
     485.119099
     """
     number = counts(ranks=ranks)["ranks"]
-    return algorithm_bandwidth(payload_bytes, seconds) * _known(call)[1](floats(1), number)
+    return algorithm_bandwidth(full_bytes, seconds) * _known(call)[1](floats(1), number)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,7 +121,7 @@ class Fit:
 
 def fit_link(
     *,
-    payload_bytes: ArrayLike,
+    full_bytes: ArrayLike,
     seconds: ArrayLike,
     ranks: ArrayLike = 2,
     call: str | Sequence[str] = "send",
@@ -130,7 +130,7 @@ def fit_link(
 ) -> Fit:
     """α and β of the link that these samples were taken on.
 
-    payload_bytes  full size of each call [bytes], seconds its time [s]; ranks and call one for all, or one each
+    full_bytes  full size of each call [bytes], seconds its time [s]; ranks and call one for all, or one each
     call           send (one way: half of a ping-pong), all-reduce, reduce-scatter, all-gather, all-to-all, broadcast
     algorithm      of the all-reduce, one of collectives.ALL_REDUCE_ALGORITHMS; the others go round a ring
 
@@ -145,11 +145,11 @@ def fit_link(
     latency or a speed that is not above 0.
 
     >>> sizes = [0, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000]
-    >>> fit = fit_link(payload_bytes=sizes, seconds=[50e-6 + size / 1.25e9 for size in sizes])
+    >>> fit = fit_link(full_bytes=sizes, seconds=[50e-6 + size / 1.25e9 for size in sizes])
     >>> round(fit.latency_seconds * 1e6, 6), round(fit.bytes_per_second / 1e9, 6)
     (50.0, 1.25)
     """
-    time, rounds, sent = _samples(payload_bytes, seconds, ranks, call, algorithm)
+    time, rounds, sent = _samples(full_bytes, seconds, ranks, call, algorithm)
     design = np.stack([rounds, sent], axis=1)
     if np.linalg.matrix_rank(design / np.maximum(design.max(axis=0), 1e-300), tol=1e-9) < 2:
         raise ValueError(
@@ -192,18 +192,18 @@ def _known(call: str) -> tuple[Callable[[Floats], Floats], _Count]:
 
 
 def _samples(
-    payload_bytes: ArrayLike,
+    full_bytes: ArrayLike,
     seconds: ArrayLike,
     ranks: ArrayLike,
     call: str | Sequence[str],
     algorithm: str,
 ) -> tuple[Floats, Floats, Floats]:
     """Time, rounds and bytes sent of each sample, one-dimensional."""
-    size = amounts(payload_bytes=payload_bytes)["payload_bytes"]
+    size = amounts(full_bytes=full_bytes)["full_bytes"]
     number = counts(ranks=ranks)["ranks"]
     time = positive(seconds=seconds)["seconds"]
     calls = np.asarray(call, dtype=np.str_)
-    given = {"payload_bytes": size, "seconds": time, "ranks": number, "call": np.zeros(calls.shape)}
+    given = {"full_bytes": size, "seconds": time, "ranks": number, "call": np.zeros(calls.shape)}
     check_broadcast(given)
     shape = np.broadcast_shapes(*(values.shape for values in given.values()))
     size, time, number = (np.broadcast_to(values, shape).ravel() for values in (size, time, number))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, counts, positive
+from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, positive
 from calculators.predict.kv_cache import tokens_in_layers
 from calculators.predict.parameters import computed_parameters
 from calculators.predict.shapes import ModelShape
@@ -86,6 +86,7 @@ def decode_flops(
     """
     context = amounts(context_tokens=context_tokens)["context_tokens"]
     ways = counts(tp=tp, cp=cp)
+    check_broadcast({"context_tokens": context, **ways})
     looked_at = tokens_in_layers(shape, context) / ways["cp"]
     return np.asarray(
         (2.0 * computed_parameters(shape) + 2 * attention_width(shape) * looked_at) / ways["tp"]

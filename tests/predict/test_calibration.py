@@ -70,7 +70,7 @@ def test_bus_bandwidth_is_the_ring_factor_times_algorithm_bandwidth(call, factor
 
 
 def test_exact_times_give_the_link_back():
-    fit = fit_link(payload_bytes=SIZES, seconds=ALPHA + SIZES / BETA)
+    fit = fit_link(full_bytes=SIZES, seconds=ALPHA + SIZES / BETA)
 
     assert fit.latency_seconds == pytest.approx(ALPHA, rel=1e-9)
     assert fit.bytes_per_second == pytest.approx(BETA, rel=1e-9)
@@ -84,9 +84,7 @@ def test_95_percent_intervals_hold_what_was_planted_about_95_times_in_100(noise,
     held = np.zeros(2)
     found = np.zeros((seeds, 4))
     for seed in range(seeds):
-        fit = fit_link(
-            payload_bytes=SIZES, seconds=timed(np.random.default_rng(seed), noise=noise, late=late)
-        )
+        fit = fit_link(full_bytes=SIZES, seconds=timed(np.random.default_rng(seed), noise=noise, late=late))
         least, most = fit.latency_interval
         slowest, fastest = fit.bytes_per_second_interval
         held += [least <= ALPHA <= most, slowest <= BETA <= fastest]
@@ -109,7 +107,7 @@ def test_samples_as_few_as_are_allowed_still_give_honest_intervals():
     sizes = 2.0 ** np.arange(3, 27, 3)
     held = 0
     for seed in range(400):
-        fit = fit_link(payload_bytes=sizes, seconds=timed(np.random.default_rng(seed), sizes=sizes))
+        fit = fit_link(full_bytes=sizes, seconds=timed(np.random.default_rng(seed), sizes=sizes))
         held += fit.latency_interval[0] <= ALPHA <= fit.latency_interval[1]
 
     assert sizes.size == FEWEST_SAMPLES
@@ -129,7 +127,7 @@ def test_any_collective_gives_the_cost_of_a_round_and_of_a_byte(alpha, beta, ran
     share = {"all-reduce": 2 * (ranks - 1) / ranks, "send": 1, "broadcast": 1}.get(call, (ranks - 1) / ranks)
     seconds = rounds * alpha + sizes * share / beta
 
-    fit = fit_link(payload_bytes=sizes, seconds=seconds, ranks=ranks, call=call)
+    fit = fit_link(full_bytes=sizes, seconds=seconds, ranks=ranks, call=call)
 
     assert fit.latency_seconds == pytest.approx(alpha, rel=1e-6)
     assert fit.bytes_per_second == pytest.approx(beta, rel=1e-6)
@@ -149,7 +147,7 @@ def test_calls_and_ranks_may_be_mixed_since_a_round_costs_what_it_costs():
         ),
     )
 
-    fit = fit_link(payload_bytes=sizes, seconds=seconds, ranks=ranks, call=calls.tolist())
+    fit = fit_link(full_bytes=sizes, seconds=seconds, ranks=ranks, call=calls.tolist())
 
     assert fit.latency_seconds == pytest.approx(ALPHA, rel=1e-6)
     assert fit.bytes_per_second == pytest.approx(BETA, rel=1e-6)
@@ -159,10 +157,8 @@ def test_the_algorithm_of_the_all_reduce_decides_what_a_round_costs():
     sizes = 4.0 ** np.arange(2, 12)
     seconds = 1e-4 + 3 * sizes / BETA  # to every other of four ranks at once
 
-    one_shot = fit_link(
-        payload_bytes=sizes, seconds=seconds, ranks=4, call="all-reduce", algorithm="one-shot"
-    )
-    ring = fit_link(payload_bytes=sizes, seconds=seconds, ranks=4, call="all-reduce")
+    one_shot = fit_link(full_bytes=sizes, seconds=seconds, ranks=4, call="all-reduce", algorithm="one-shot")
+    ring = fit_link(full_bytes=sizes, seconds=seconds, ranks=4, call="all-reduce")
 
     assert one_shot.latency_seconds == pytest.approx(1e-4)
     assert ring.latency_seconds == pytest.approx(1e-4 / 6)
@@ -173,7 +169,7 @@ def test_the_algorithm_of_the_all_reduce_decides_what_a_round_costs():
 
 
 def test_it_is_the_weighted_least_squares_line_that_numpy_finds():
-    fit = fit_link(payload_bytes=SIZES, seconds=(seconds := timed(np.random.default_rng(1), late=0.1)))
+    fit = fit_link(full_bytes=SIZES, seconds=(seconds := timed(np.random.default_rng(1), late=0.1)))
 
     scale = np.sqrt(fit.weights) / fit.predicted_seconds
     design = np.stack([np.ones_like(SIZES), SIZES], axis=1)
@@ -185,7 +181,7 @@ def test_it_is_the_weighted_least_squares_line_that_numpy_finds():
 def test_without_late_samples_it_is_close_to_plain_least_squares_and_so_is_its_error():
     for seed in range(20):
         seconds = timed(np.random.default_rng(seed))
-        fit = fit_link(payload_bytes=SIZES, seconds=seconds)
+        fit = fit_link(full_bytes=SIZES, seconds=seconds)
 
         predicted = seconds
         for _ in range(20):
@@ -204,7 +200,7 @@ def test_a_few_interrupted_samples_change_nothing():
     interrupted = seconds.copy()
     interrupted[[3, 20, 40]] *= [1_000, 50, 8]
 
-    calm, disturbed = (fit_link(payload_bytes=SIZES, seconds=times) for times in (seconds, interrupted))
+    calm, disturbed = (fit_link(full_bytes=SIZES, seconds=times) for times in (seconds, interrupted))
     ordinary = np.linalg.lstsq(np.stack([np.ones_like(SIZES), SIZES], axis=1), interrupted, rcond=None)[0]
 
     assert disturbed.outliers - calm.outliers == 3
@@ -216,7 +212,7 @@ def test_a_few_interrupted_samples_change_nothing():
 def test_a_link_without_small_messages_admits_that_it_cannot_see_the_latency():
     sizes = np.repeat(np.linspace(20e6, 200e6, 6), 3)
 
-    fit = fit_link(payload_bytes=sizes, seconds=timed(np.random.default_rng(0), sizes=sizes, alpha=1e-3))
+    fit = fit_link(full_bytes=sizes, seconds=timed(np.random.default_rng(0), sizes=sizes, alpha=1e-3))
 
     least, most = fit.latency_interval
     assert most - least > 2e-3
@@ -227,7 +223,7 @@ def test_a_link_without_small_messages_admits_that_it_cannot_see_the_latency():
 
 
 def test_the_fit_is_a_link_of_a_cluster():
-    fit = fit_link(payload_bytes=SIZES, seconds=timed(np.random.default_rng(2)), name="the cable on my desk")
+    fit = fit_link(full_bytes=SIZES, seconds=timed(np.random.default_rng(2)), name="the cable on my desk")
 
     cluster = Cluster(device=device("rtx-4090"), tiers=(Tier(devices=2, link=fit.link),))
 
@@ -237,7 +233,7 @@ def test_the_fit_is_a_link_of_a_cluster():
 
 
 def test_the_speeds_error_is_its_interval_to_first_order():
-    fit = fit_link(payload_bytes=SIZES, seconds=timed(np.random.default_rng(2), noise=0.01))
+    fit = fit_link(full_bytes=SIZES, seconds=timed(np.random.default_rng(2), noise=0.01))
 
     slowest, fastest = fit.bytes_per_second_interval
     assert (fastest - slowest) / 2 == pytest.approx(2.02 * fit.bytes_per_second_error, rel=0.01)
@@ -246,7 +242,7 @@ def test_the_speeds_error_is_its_interval_to_first_order():
 def test_messages_too_small_to_see_the_speed_leave_it_open():
     sizes = np.repeat(np.linspace(8, 16_384, 10), 2)
 
-    fit = fit_link(payload_bytes=sizes, seconds=timed(np.random.default_rng(0), sizes=sizes, noise=0.2))
+    fit = fit_link(full_bytes=sizes, seconds=timed(np.random.default_rng(0), sizes=sizes, noise=0.2))
 
     slowest, fastest = fit.bytes_per_second_interval
     assert slowest < BETA < fastest == np.inf
@@ -259,11 +255,11 @@ def test_messages_too_small_to_see_the_speed_leave_it_open():
     ("given", "sentence"),
     [
         (
-            {"payload_bytes": [8, 64, 512], "seconds": [1e-5] * 3},
+            {"full_bytes": [8, 64, 512], "seconds": [1e-5] * 3},
             "There are 3 samples, but a fit with its error needs 8 or more. Time more sizes, or each size again.",
         ),
         (
-            {"payload_bytes": [1024] * 9, "seconds": np.linspace(1e-5, 2e-5, 9)},
+            {"full_bytes": [1024] * 9, "seconds": np.linspace(1e-5, 2e-5, 9)},
             "All samples have the same size, so latency and speed cannot be told apart. Time a range of sizes, "
             "from a few bytes to several megabytes.",
         ),
@@ -276,8 +272,8 @@ def test_messages_too_small_to_see_the_speed_leave_it_open():
             "seconds is nan, but it must be a number, more than 0 and at most 1e+18.",
         ),
         (
-            {"payload_bytes": -SIZES},
-            "payload_bytes is -8, but it must be a number, 0 or more and at most 1e+18.",
+            {"full_bytes": -SIZES},
+            "full_bytes is -8, but it must be a number, 0 or more and at most 1e+18.",
         ),
         ({"ranks": 1}, "ranks is 1, but a link joins at least 2. Use 2 or more."),
         (
@@ -287,7 +283,7 @@ def test_messages_too_small_to_see_the_speed_leave_it_open():
         ),
         (
             {"seconds": [1e-5, 2e-5, 3e-5]},
-            "The arrays do not broadcast: payload_bytes (44,), seconds (3,). Give them one shape, or shapes that "
+            "The arrays do not broadcast: full_bytes (44,), seconds (3,). Give them one shape, or shapes that "
             "differ only where one of them is 1.",
         ),
         (
@@ -297,7 +293,7 @@ def test_messages_too_small_to_see_the_speed_leave_it_open():
     ],
 )
 def test_samples_that_say_nothing_are_refused(given, sentence):
-    told = {"payload_bytes": SIZES, "seconds": ALPHA + SIZES / BETA} | given
+    told = {"full_bytes": SIZES, "seconds": ALPHA + SIZES / BETA} | given
 
     with pytest.raises(ValueError, match=exactly(sentence)):
         fit_link(**told)
@@ -311,4 +307,4 @@ def test_a_latency_below_zero_is_refused_with_what_to_do():
     )
 
     with pytest.raises(ValueError, match=exactly(sentence)):
-        fit_link(payload_bytes=sizes, seconds=sizes / 1e9 - 500e-6)
+        fit_link(full_bytes=sizes, seconds=sizes / 1e9 - 500e-6)
