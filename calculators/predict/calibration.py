@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, positive
+from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, numbers, positive
 from calculators.predict.clusters import Link
 from calculators.predict.collectives import (
     all_gather_bytes,
@@ -56,6 +56,7 @@ def bus_bandwidth(call: str, full_bytes: ArrayLike, seconds: ArrayLike, ranks: A
     485.119099
     """
     number = counts(ranks=ranks)["ranks"]
+    check_broadcast({**numbers(full_bytes=full_bytes, seconds=seconds), "ranks": number})
     return algorithm_bandwidth(full_bytes, seconds) * _known(call)[1](floats(1), number)
 
 
@@ -153,7 +154,7 @@ def fit_link(
     design = np.stack([rounds, sent], axis=1)
     if np.linalg.matrix_rank(design / np.maximum(design.max(axis=0), 1e-300), tol=1e-9) < 2:
         raise ValueError(
-            "All samples have the same size, so latency and speed cannot be told apart. Time a range of sizes, "
+            "All samples have the same full_bytes, so latency and speed cannot be told apart. Time a range of sizes, "
             "from a few bytes to several megabytes."
         )
     start = _line_of_least_median(design, time)

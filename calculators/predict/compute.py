@@ -70,7 +70,8 @@ def training_flops(
     >>> f"{training_flops(MODELS['llama-3.1-405b'].shape, tokens=8192, batch=2048).item():.2e}"
     '4.23e+19'
     """
-    return np.asarray(3 * counts(batch=batch)["batch"] * forward_flops(shape, tokens=tokens, causal=causal))
+    given = counts(tokens=tokens, batch=batch)
+    return np.asarray(3 * given["batch"] * forward_flops(shape, tokens=given["tokens"], causal=causal))
 
 
 def decode_flops(
@@ -103,10 +104,17 @@ def training_days(
     >>> training_days(tokens=300e9, parameters=175e9, devices=1024, flops_per_second=140e12).round(1).item()
     33.9
     """
-    given = counts(tokens=tokens, parameters=parameters, devices=devices)
-    speed = positive(flops_per_second=flops_per_second)["flops_per_second"]
+    given = {
+        **counts(tokens=tokens, parameters=parameters, devices=devices),
+        **positive(flops_per_second=flops_per_second),
+    }
+    check_broadcast(given)
     return np.asarray(
-        8 * given["tokens"] * given["parameters"] / (given["devices"] * speed) / SECONDS_PER_DAY
+        8
+        * given["tokens"]
+        * given["parameters"]
+        / (given["devices"] * given["flops_per_second"])
+        / SECONDS_PER_DAY
     )
 
 
@@ -122,6 +130,7 @@ def roofline_seconds(
     """
     given = amounts(flops=flops, moved_bytes=moved_bytes)
     speeds = positive(flops_per_second=flops_per_second, bytes_per_second=bytes_per_second)
+    check_broadcast({**given, **speeds})
     return np.maximum(
         given["flops"] / speeds["flops_per_second"], given["moved_bytes"] / speeds["bytes_per_second"]
     )

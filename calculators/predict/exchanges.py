@@ -119,6 +119,7 @@ def exchanges(
     given = counts(batch=batch, tokens=tokens, tensors_per_boundary=tensors_per_boundary, **sizes(layouts))
     element = shape.bytes_per_element if wire_bytes_per_element is None else wire_bytes_per_element
     width = positive(wire_bytes_per_element=element)["wire_bytes_per_element"]
+    check_broadcast({**given, "wire_bytes_per_element": width})
     b, s = given["batch"], given["tokens"]
     tp, pp, cp, ep, etp = (given[axis] for axis in ("tp", "pp", "cp", "ep", "etp"))
     message = activation_bytes(b, s, shape.hidden_size, width)
@@ -202,6 +203,7 @@ def expert_exchange_bytes(
         dispatch_bytes_per_element=dispatch_bytes_per_element,
         combine_bytes_per_element=combine_bytes_per_element,
     )
+    check_broadcast({**given, **widths})
     each = widths["dispatch_bytes_per_element"] + widths["combine_bytes_per_element"]
     return given["tokens"] * given["destinations"] * given["hidden_size"] * each
 

@@ -54,10 +54,10 @@ def kv_cache_bytes(
     16.0
     """
     given = counts(context_tokens=context_tokens, batch=batch, tp=tp, pp=pp, cp=cp, dcp=dcp)
-    given |= _width(bytes_per_element)
+    given |= _width(bytes_per_element) | amounts(stage=stage)
     check_broadcast(given)
     check_dcp(shape, tp=given["tp"], dcp=given["dcp"])
-    return cache_of_rank(shape, stage=amounts(stage=stage)["stage"], given=given)
+    return cache_of_rank(shape, stage=given["stage"], given=given)
 
 
 def cache_of_rank(shape: ModelShape, *, stage: Floats, given: dict[str, Floats]) -> Floats:

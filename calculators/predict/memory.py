@@ -19,7 +19,7 @@ from calculators.predict.activations import (
     first_stage_bytes_per_token,
     last_stage_bytes_per_token,
 )
-from calculators.predict.arrays import Floats, check_broadcast, counts, floats, positive
+from calculators.predict.arrays import Floats, check_broadcast, counts, floats, numbers, positive
 from calculators.predict.devices import Device
 from calculators.predict.kv_cache import cache_of_rank, check_dcp
 from calculators.predict.model_states import (
@@ -196,7 +196,7 @@ def serving_memory(
     """
     width = shape.bytes_per_element if weight_bytes_per_element is None else weight_bytes_per_element
     given = _checked(layouts) | counts(batch=batch, context_tokens=context_tokens, dcp=dcp)
-    widths = positive(bytes_per_element=kv_bytes_per_element, weight_bytes_per_element=width)
+    widths = positive(kv_bytes_per_element=kv_bytes_per_element, weight_bytes_per_element=width)
     check_broadcast({**given, **widths})
     check_dcp(shape, tp=given["tp"], dcp=given["dcp"])
     p, t = given["pp"], given["tp"]
@@ -211,7 +211,9 @@ def serving_memory(
             gradients=floats(0),
             optimizer=floats(0),
             activations=given["batch"] * (one_token + logits),
-            kv_cache=cache_of_rank(shape, stage=stage, given={**given, **widths}),
+            kv_cache=cache_of_rank(
+                shape, stage=stage, given={**given, "bytes_per_element": widths["kv_bytes_per_element"]}
+            ),
         )
 
     return _fullest([of_stage(stage) for stage in fullest_stages(shape, pp=p)])
@@ -231,7 +233,7 @@ def fits(memory: Memory, device: Device, *, reserve: ArrayLike = RESERVE) -> NDA
 
 def room(device: Device, *, reserve: ArrayLike = RESERVE) -> Floats:
     """Memory of `device` that a layout may fill [bytes]. Raises ValueError for shares outside 0 to 1."""
-    share = floats(reserve)
+    share = numbers(reserve=reserve)["reserve"]
     fine = (share >= 0) & (share < 1)
     if not np.all(fine):
         raise ValueError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, counts, floats, positive
+from calculators.predict.arrays import Floats, check_broadcast, counts, floats, positive
 
 
 def data_parallel_link(
@@ -29,6 +29,7 @@ def data_parallel_link(
     """
     given = counts(tokens=tokens, ranks=ranks)
     speeds = positive(flops_per_second=flops_per_second, bytes_per_element=bytes_per_element)
+    check_broadcast({**given, **speeds})
     n = given["ranks"]
     return floats(
         speeds["bytes_per_element"] * ((n - 1) / n) * speeds["flops_per_second"] / (2 * given["tokens"])
@@ -67,6 +68,7 @@ def tensor_parallel_link(
     """
     given = counts(hidden_size=hidden_size, ranks=ranks)
     speeds = positive(flops_per_second=flops_per_second, bytes_per_element=bytes_per_element)
+    check_broadcast({**given, **speeds})
     return floats(
         speeds["bytes_per_element"]
         * (given["ranks"] - 1)
@@ -91,6 +93,7 @@ def pipeline_parallel_link(
     """
     given = counts(hidden_size=hidden_size, stage_parameters=stage_parameters)
     speeds = positive(flops_per_second=flops_per_second, bytes_per_element=bytes_per_element)
+    check_broadcast({**given, **speeds})
     return floats(
         speeds["bytes_per_element"]
         * given["hidden_size"]

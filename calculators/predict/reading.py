@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, counts, positive
+from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, positive
 from calculators.predict.exchanges import sizes
 from calculators.predict.kv_cache import layer_bytes, tokens_in_layers
 from calculators.predict.model_states import attention_of_rank
@@ -68,6 +68,7 @@ def reading(
     context = amounts(context_tokens=context_tokens)["context_tokens"]
     own = shape.bytes_per_element if weight_bytes_per_element is None else weight_bytes_per_element
     widths = positive(weight_bytes_per_element=own, kv_bytes_per_element=kv_bytes_per_element)
+    check_broadcast({**given, "context_tokens": context, **widths})
     cached = tokens_in_layers(shape, context) / given["cp"]
     return Reading(
         weight_bytes=widths["weight_bytes_per_element"] * _parameters_read(shape, given),
@@ -85,6 +86,7 @@ def distinct_experts(routed: ArrayLike, per_token: ArrayLike, tokens: ArrayLike)
     """
     given = counts(routed=routed, per_token=per_token)
     amount = amounts(tokens=tokens)["tokens"]
+    check_broadcast({**given, "tokens": amount})
     if np.any(given["per_token"] > given["routed"]):
         raise ValueError(
             f"per_token is {np.max(given['per_token']):g}, but there are only {np.min(given['routed']):g} experts. "

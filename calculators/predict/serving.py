@@ -17,7 +17,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calculators.predict.arrays import Floats, amounts, counts, floats, positive
+from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, numbers, positive
 from calculators.predict.clusters import Link
 from calculators.predict.collectives import transfer_seconds
 from calculators.predict.compute import decode_flops
@@ -343,6 +343,16 @@ def link_speed(
     >>> needed.latency_ceiling.round(1).tolist()
     [inf, 1562.5, 26.0, 0.8]
     """
+    check_broadcast(
+        numbers(
+            tokens_per_second=tokens_per_second,
+            latency_seconds=latency_seconds,
+            batch=batch,
+            context_tokens=context_tokens,
+            weight_bytes_per_element=1 if weight_bytes_per_element is None else weight_bytes_per_element,
+            kv_bytes_per_element=kv_bytes_per_element,
+        )
+    )
     work = decode_work(
         shape,
         layouts,

@@ -260,7 +260,7 @@ def test_messages_too_small_to_see_the_speed_leave_it_open():
         ),
         (
             {"full_bytes": [1024] * 9, "seconds": np.linspace(1e-5, 2e-5, 9)},
-            "All samples have the same size, so latency and speed cannot be told apart. Time a range of sizes, "
+            "All samples have the same full_bytes, so latency and speed cannot be told apart. Time a range of sizes, "
             "from a few bytes to several megabytes.",
         ),
         (

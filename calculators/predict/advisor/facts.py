@@ -160,8 +160,10 @@ class Facts:
         for name in FLAGS:
             if (flag := getattr(self, name)) not in (None, True, False):
                 raise ValueError(f"{name} is {flag!r}, but it is true or false.")
-        if self.zero not in (None, 0, 1, 2, 3):
-            raise ValueError(f"zero is {self.zero!r}, but there are stages 0 to 3. Use 0 for plain replicas.")
+        if self.zero is not None and not (isinstance(self.zero, int) and 0 <= self.zero <= 3):
+            raise ValueError(
+                f"zero is {said(self.zero)}, but there are stages 0 to 3. Use 0 for plain replicas."
+            )
         copies = self.redundant_experts
         if copies is not None and not (isinstance(copies, int) and 0 <= copies <= MOST):
             raise ValueError(f"redundant_experts is {said(copies)}, but it counts copies: use 0 or more.")

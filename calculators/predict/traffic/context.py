@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, counts, positive
+from calculators.predict.arrays import Floats, check_broadcast, counts, positive
 from calculators.predict.collectives import TEXTBOOK, Backend, Kind
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic.figures import Factors, Row, Traffic, in_flight, number, summed
@@ -80,6 +80,7 @@ def context_parallel(
         ),
         **positive(bytes_per_element=bytes_per_element),
     }
+    check_broadcast(given)
     b, s, m = in_flight(given, phase)
     c, e = given["ranks"], given["bytes_per_element"]
     training = phase == Phase.TRAINING
@@ -169,6 +170,7 @@ def hiding_block_tokens(
     """
     given = positive(flop_per_second=flop_per_second, bytes_per_second=bytes_per_second)
     heads = counts(attention_heads=attention_heads, kv_heads=kv_heads)
+    check_broadcast({**given, **heads})
     return given["flop_per_second"] / given["bytes_per_second"] * heads["kv_heads"] / heads["attention_heads"]
 
 

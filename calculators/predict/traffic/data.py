@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import amounts, counts, floats, positive
+from calculators.predict.arrays import amounts, check_broadcast, counts, floats, positive
 from calculators.predict.collectives import TEXTBOOK, Backend, Kind
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic.figures import (
@@ -78,6 +78,7 @@ def data_parallel(
         ),
         **amounts(tied_parameters=tied_parameters),
     }
+    check_broadcast(given)
     training = phase == Phase.TRAINING
     weights: Factors = {r"\Psi": given["parameters"], "w": given["weight_bytes_per_element"]}
     gradients: Factors = {r"\Psi": given["parameters"], "g": given["gradient_bytes_per_element"]}

@@ -78,6 +78,7 @@ def expert_parallel(
             capacity_factor=1 if capacity_factor is None else capacity_factor,
         ),
     }
+    check_broadcast(given)
     check_experts(given["experts"], given["experts_per_token"], given["ranks"])
     n, k, h = given["ranks"], given["experts_per_token"], given["hidden_size"]
     training = phase == Phase.TRAINING
