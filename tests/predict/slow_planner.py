@@ -754,7 +754,7 @@ def training_time(work: Work, split: Split) -> Row:
         "expert": m * deepest * expert,
         "pipeline": pipeline,
         "bubble": (p - 1) / v * layers / p * turn,
-        "data": data_time(work, split, common, experts, deepest, matrices),
+        "data": data_time(work, split, common, experts, deepest, matrices) + tied_time(work, split),
         "optimizer": update_time(work, split, common, experts),
     }
 
@@ -801,6 +801,14 @@ def data_time(
     there = max(there / deepest, left_of(there, passes * matrices.forward))
     back = max(back / deepest, left_of(back, passes * (matrices.to_inputs + matrices.to_weights)))
     return (there + back) * (work.micro_batches(split) if split.zero == 3 else 1)
+
+
+def tied_time(work: Work, split: Split) -> float:
+    """Gradients of an embedding that is the output matrix too: both ends of a pipeline add up theirs."""
+    if not work.shape.tied_embeddings or split.pp == 1:
+        return 0.0
+    size = GRADIENT * work.shape.vocab_size * work.shape.hidden_size / split.tp
+    return outermost(work, split.pp, split.dp * split.tp * split.cp, rounds=2, size=size)
 
 
 def update_time(work: Work, split: Split, common: float, experts: float) -> float:

@@ -218,7 +218,9 @@ def test_gradients_and_slices_of_weights_are_those_of_the_first_stage(case, micr
         gradient_bytes_per_element=MEGATRON.gradient_bytes,
     )
     first = total.on_stage(0)
-    sent = sum(share.sent * first.of(share.full) for share in total.shares if share.axis in ("dp", "edp"))
+    between_ends = [share for share in total.shares if share.axis == "pp" and share.kind == Kind.ALL_REDUCE]
+    replicas = [share for share in total.shares if share.axis in ("dp", "edp")]
+    sent = sum(share.sent * first.of(share.full) for share in (*replicas, *between_ends))
     assert found == pytest.approx(sent, abs=1e-6)
 
 

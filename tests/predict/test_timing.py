@@ -518,6 +518,11 @@ def loops(shape, layout, cluster, *, tokens, batch, micro_batch, recompute, prog
     slices = replicas if layout.zero else 1
     expert_slices = expert_replicas if layout.zero else 1
 
+    tied = 0.0
+    if shape.tied_embeddings and layout.pp > 1:  # the two ends add up their gradients
+        size = program.gradient_bytes * h * shape.vocab_size / layout.tp
+        tied = 2 * link.latency_seconds + size / (efficiency.bandwidth * link.bytes_per_second)
+
     again_seconds = full * forward + selective * again
     layer_seconds = forward + backward + again_seconds + tensor + context + expert
     return {
@@ -528,7 +533,7 @@ def loops(shape, layout, cluster, *, tokens, batch, micro_batch, recompute, prog
         "expert": micro_batches * deep * expert,
         "pipeline": pipeline,
         "bubble": (layout.pp - 1) / layout.vpp * shape.layers / layout.pp * layer_seconds,
-        "data": times * (there + back),
+        "data": times * (there + back) + tied,
         "optimizer": (common / slices + experts / expert_slices) * program.optimizer_bytes / memory,
     }
 

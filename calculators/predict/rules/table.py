@@ -160,6 +160,8 @@ def _slots(case: Case) -> Floats:
 
 
 def _minimum(case: Case) -> Floats:
+    """R14 as it is published. Where neither product divides the other, R13 refuses all that lies between this and
+    `minimum_devices`, the fewest that are whole both ways."""
     return case["pp"] * np.maximum(case["tp"] * case["cp"], case["ep"] * case["etp"])
 
 

@@ -12,7 +12,7 @@ Five kinds of work, each counted and divided by a speed of the data sheet:
 - the optimizer: the bytes of weights, gradients and moments that it reads and writes.
 
 What travels is what `traffic.composed` counts, in its own words. Left out here: calls that it counts only with
-`vocabulary`, and the gradients of an embedding that both ends of a pipeline hold.
+`vocabulary`.
 
 Two shares of the data sheet are fitted, and no more (`Efficiency`). Arrays keep the shapes of the axes that they depend
 on; only what depends on all of them has a value for each layout.

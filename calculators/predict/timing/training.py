@@ -32,8 +32,9 @@ def training_step(
 
     Of each micro-batch the deepest stage takes layers × (forward + backward + recomputation + exchanges), and the last
     stage the logits besides. The bubble is (p−1)/v of that without logits (Narayanan 2021 §2.2). Gradients of all but
-    one layer travel behind the last backward passes. With ZeRO 1 and 2 the updated weights are gathered behind the next
-    forward pass; with 3 before every pass of every micro-batch, which also reduces its gradients.
+    one layer travel behind the last backward passes, those of an embedding that both ends of a pipeline hold after
+    them. With ZeRO 1 and 2 the updated weights are gathered behind the next forward pass; with 3 before every pass of
+    every micro-batch, which also reduces its gradients.
 
     Raises ValueError where a size is below 1 or shapes do not broadcast.
 
@@ -81,7 +82,7 @@ def training_step(
         expert=turns * expert,
         pipeline=waits.sends(job, groups=micro_batches, passes=2),
         bubble=job.waiting * summed(compute, recompute, tensor, context, expert),
-        data=waits.data(job, layer, micro_batches=micro_batches),
+        data=waits.data(job, layer, micro_batches=micro_batches) + waits.tied_embedding(job),
         optimizer=waits.update(job),
     )
 

@@ -17,6 +17,7 @@ from calculators.predict.parameters import (
     norm_parameters,
     router_parameters,
     shared_expert_parameters,
+    table_parameters,
 )
 from calculators.predict.placement import size, span, stride
 from calculators.predict.timing.layers import Layer
@@ -209,6 +210,15 @@ def data(job: Job, layer: Layer, *, micro_batches: Floats) -> Floats:
     return np.asarray(repeats * left)
 
 
+def tied_embedding(job: Job) -> Floats:
+    """Gradients of an embedding that is the output matrix, added up by the first and the last stage: one all-reduce."""
+    shape, several = job.shape, job.axes["pp"] > 1
+    if not shape.tied_embeddings or not np.any(several):
+        return floats(0)
+    gradients = table_parameters(shape) * job.program.gradient_bytes / job.axes["tp"]
+    return several * outermost(job, "pp", 2.0, gradients)
+
+
 def update(job: Job) -> Floats:
     """The optimizer's work on a stage's weights; from ZeRO stage 1 on every replica updates its slice."""
     sharded = job.axes["zero"] > 0
@@ -231,7 +241,7 @@ def stage_parameters(job: Job) -> tuple[Floats, Floats]:
     whole = norm_parameters(shape) + sparse * router_parameters(shape)
     alone = axes["pp"] == 1  # then it is the last one, too
     tables = 1 + alone * (not shape.tied_embeddings)
-    ends = tables * (shape.vocab_size * shape.hidden_size) / axes["tp"]
+    ends = tables * table_parameters(shape) / axes["tp"]
     ends = ends + (shape.positions + alone) * shape.hidden_size
     common = job.depth * (attention_of_rank(shape, axes["tp"]) + cut / axes["tp"] + whole) + ends
     if shape.experts is None:

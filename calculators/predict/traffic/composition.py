@@ -115,7 +115,9 @@ class Share:
     @cached_property
     def rounds(self) -> Floats:
         """Message steps of one call."""
-        return floats(self.ranks > 1) if self.to else rounds(self.kind, self.ranks, algorithm=self.algorithm)
+        if self.to:
+            return (self.ranks > 1) * rounds(self.kind, 2, algorithm=self.algorithm)
+        return rounds(self.kind, self.ranks, algorithm=self.algorithm)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
