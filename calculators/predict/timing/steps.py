@@ -13,6 +13,15 @@ from numpy.typing import ArrayLike
 from calculators.predict.arrays import Floats, amounts, counts, floats
 from calculators.predict.clusters import Cluster
 from calculators.predict.implementations import Implementation
+from calculators.predict.model_states import attention_of_rank
+from calculators.predict.parameters import (
+    expert_parameters,
+    feed_forward_parameters,
+    norm_parameters,
+    router_parameters,
+    shared_expert_parameters,
+    table_parameters,
+)
 from calculators.predict.shapes import Layouts, ModelShape
 from calculators.predict.timing.speeds import Efficiency, Speeds
 
@@ -99,6 +108,27 @@ class Job:
     def sent_out(self) -> Floats:
         """1 where tokens are sent to their experts, 0 where exactly a tensor-parallel group shares every expert."""
         return floats((self.axes["ep"] > 1) | (self.axes["etp"] != self.axes["tp"]))
+
+    @cached_property
+    def held(self) -> tuple[Floats, Floats]:
+        """Parameters of one device of the first stage, all of its layers being mean ones: common ones, and experts'.
+
+        What `model_states.rank_parameters` says of stage 0 where all layers are alike. A last stage has one norm more,
+        and no learned positions.
+        """
+        shape, axes = self.shape, self.axes
+        dense, sparse = shape.dense_layers / shape.layers, shape.sparse_layers / shape.layers
+        cut = dense * feed_forward_parameters(shape) + sparse * shared_expert_parameters(shape)
+        whole = norm_parameters(shape) + sparse * router_parameters(shape)
+        alone = axes["pp"] == 1  # then it is the last one, too
+        tables = 1 + alone * (not shape.tied_embeddings)
+        ends = tables * table_parameters(shape) / axes["tp"] + (shape.positions + alone) * shape.hidden_size
+        layer = attention_of_rank(shape, axes["tp"]) + cut / axes["tp"] + whole
+        common = self.depth * layer + ends
+        if shape.experts is None:
+            return common, floats(0)
+        routed = sparse * shape.experts.routed * expert_parameters(shape)
+        return common, self.depth * routed / (axes["ep"] * axes["etp"])
 
     @property
     def depth(self) -> Floats:

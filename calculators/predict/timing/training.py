@@ -96,5 +96,5 @@ def _end(job: Job, layer: Layer) -> Floats:
 
 def _accumulated(job: Job) -> Floats:
     """Adding a micro-batch's gradients to those before it."""
-    common, experts = waits.stage_parameters(job)
+    common, experts = job.held
     return (common + experts) * (job.program.accumulate_bytes / job.speeds.bytes_per_second)

@@ -10,15 +10,7 @@ from numpy.typing import ArrayLike
 from calculators.predict.arrays import Floats, floats
 from calculators.predict.clusters import Cluster
 from calculators.predict.compute import attention_width
-from calculators.predict.model_states import attention_of_rank
-from calculators.predict.parameters import (
-    expert_parameters,
-    feed_forward_parameters,
-    norm_parameters,
-    router_parameters,
-    shared_expert_parameters,
-    table_parameters,
-)
+from calculators.predict.parameters import table_parameters
 from calculators.predict.placement import size, span, stride
 from calculators.predict.timing.layers import Layer
 from calculators.predict.timing.steps import Job
@@ -189,7 +181,7 @@ def data(job: Job, layer: Layer, *, micro_batches: Floats) -> Floats:
     """
     axes, program, depth = job.axes, job.program, job.depth
     stage, chunks = axes["zero"], axes["vpp"]
-    common, experts = stage_parameters(job)
+    common, experts = job.held
     replicas = ring(job, axes["dp"] * axes["cp"], stride(job.layouts, "cp"))
     each_byte, latency = replicas.per_byte * common, replicas.latency
     if job.shape.experts is not None:
@@ -222,32 +214,11 @@ def tied_embedding(job: Job) -> Floats:
 def update(job: Job) -> Floats:
     """The optimizer's work on a stage's weights; from ZeRO stage 1 on every replica updates its slice."""
     sharded = job.axes["zero"] > 0
-    common, experts = stage_parameters(job)
+    common, experts = job.held
     weights = common / (1 + sharded * (job.axes["dp"] * job.axes["cp"] - 1))
     if job.shape.experts is not None:
         weights = weights + experts / (1 + sharded * (np.maximum(size(job.layouts, "edp"), 1) - 1))
     return weights * (job.program.optimizer_bytes / job.speeds.bytes_per_second)
-
-
-def stage_parameters(job: Job) -> tuple[Floats, Floats]:
-    """Parameters of one device of the first stage, all of its layers being mean ones: common ones, and experts'.
-
-    What `model_states.rank_parameters` says of stage 0 where all layers are alike. A last stage has one norm more, and
-    no learned positions.
-    """
-    shape, axes = job.shape, job.axes
-    dense, sparse = shape.dense_layers / shape.layers, shape.sparse_layers / shape.layers
-    cut = dense * feed_forward_parameters(shape) + sparse * shared_expert_parameters(shape)
-    whole = norm_parameters(shape) + sparse * router_parameters(shape)
-    alone = axes["pp"] == 1  # then it is the last one, too
-    tables = 1 + alone * (not shape.tied_embeddings)
-    ends = tables * table_parameters(shape) / axes["tp"]
-    ends = ends + (shape.positions + alone) * shape.hidden_size
-    common = job.depth * (attention_of_rank(shape, axes["tp"]) + cut / axes["tp"] + whole) + ends
-    if shape.experts is None:
-        return common, floats(0)
-    held = job.depth * (sparse * shape.experts.routed * expert_parameters(shape))
-    return common, held / (axes["ep"] * axes["etp"])
 
 
 def _tiers(job: Job, members: Floats, step: Floats) -> list[tuple[Floats, float, float]]:
