@@ -185,6 +185,42 @@ def evaluate(
             yield found
 
 
+Kind = Mapping[str, tuple[int, int]]
+"""What makes a layout one of a kind: for some axes the least and the most that they may be. No pipeline: pp (1, 1)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OfAKind:
+    """What came of the layouts of one kind.
+
+    best      the quickest that fits; None where none does
+    smallest  the one that needs least memory, whether it fits or not; None where none is legal
+    legal     how many there were
+    """
+
+    best: Evaluated | None = None
+    smallest: Evaluated | None = None
+    legal: int = 0
+
+    def also(self, found: Evaluated, kind: Kind, limit_bytes: float) -> OfAKind:
+        """The same after more layouts were seen."""
+        rows = _of_a_kind(found, kind)
+        if not len(rows):
+            return self
+        memory, seconds = found["memory_bytes"][rows], found["step_seconds"][rows]
+        best, smallest = self.best, self.smallest
+        if smallest is None or memory.min() < smallest["memory_bytes"][0]:
+            smallest = found.rows(rows[memory == memory.min()])
+            smallest = smallest.rows(_order(smallest)[:1])
+        fits = np.flatnonzero(memory <= limit_bytes)
+        if len(fits):
+            near = seconds[fits].min() * (1 + _NEAR)
+            if best is None or seconds[fits].min() <= best["step_seconds"][0] * (1 + _NEAR):
+                best = _joined(best, found.rows(rows[fits[seconds[fits] <= near]]))
+                best = best.rows(_order(best)[:1])
+        return OfAKind(best=best, smallest=smallest, legal=self.legal + len(rows))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
     """What came of a search.
@@ -193,6 +229,7 @@ class Plan:
     frontier  those that no other beats in both memory and time, by memory
     legal, fitting   how many there were
     smallest  the one that needs least memory, whether it fits or not; None where nothing is legal
+    kinds     the same of each kind that was asked about, by its name
     """
 
     task: Task
@@ -201,6 +238,7 @@ class Plan:
     legal: int
     fitting: int
     smallest: Evaluated | None
+    kinds: Mapping[str, OfAKind] = field(default_factory=dict)
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
@@ -208,8 +246,12 @@ class Plan:
         return tuple(why(self.best, row, row + 1) for row in range(len(self.best) - 1))
 
 
-def plan(task: Task, space: Space | None = None, *, count: int = 10) -> Plan:
+def plan(
+    task: Task, space: Space | None = None, *, count: int = 10, kinds: Mapping[str, Kind] | None = None
+) -> Plan:
     """The `count` quickest layouts that fit, and the frontier between memory and time.
+
+    kinds   of layouts about which the same is asked in the same pass, by names that are the caller's
 
     Where two take the same time (to ten digits) the one with less memory is first, then the one with fewer
     model-parallel parts, tp·cp·pp·ep·etp·vpp, then the one that recomputes less, the lower ZeRO stage, and so on.
@@ -218,14 +260,17 @@ def plan(task: Task, space: Space | None = None, *, count: int = 10) -> Plan:
         raise ValueError(f"count is {count}, but a plan names at least the quickest layout. Use 1 or more.")
     kept: Evaluated | None = None
     seen = fitting = 0
+    asked = {name: _checked(kind) for name, kind in (kinds or {}).items()}
+    alike = dict.fromkeys(asked, OfAKind())
     for found in evaluate(task, space):
         seen += len(found)
+        alike = {name: of.also(found, asked[name], task.limit_bytes) for name, of in alike.items()}
         fitting += int(np.count_nonzero(found["memory_bytes"] <= task.limit_bytes))
         kept = _joined(kept, found.rows(_worth_keeping(found, task.limit_bytes, count)))
         kept = kept.rows(_worth_keeping(kept, task.limit_bytes, count))
     if kept is None:
         nothing = Evaluated(columns={name: np.empty(0) for name in COLUMNS})
-        return Plan(task=task, best=nothing, frontier=nothing, legal=0, fitting=0, smallest=None)
+        return Plan(task=task, best=nothing, frontier=nothing, legal=0, fitting=0, smallest=None, kinds=alike)
     fits = kept.rows(np.flatnonzero(kept["memory_bytes"] <= task.limit_bytes))
     return Plan(
         task=task,
@@ -234,7 +279,24 @@ def plan(task: Task, space: Space | None = None, *, count: int = 10) -> Plan:
         legal=seen,
         fitting=fitting,
         smallest=kept.rows(np.argmin(kept["memory_bytes"], keepdims=True)),
+        kinds=alike,
     )
+
+
+def _checked(kind: Kind) -> Kind:
+    for axis in kind:
+        if axis not in AXES:
+            raise ValueError(
+                f"A kind of layouts is about {axis!r}, but the axes are {', '.join(AXES)}. Use those."
+            )
+    return kind
+
+
+def _of_a_kind(found: Evaluated, kind: Kind) -> NDArray[np.intp]:
+    mask = np.ones(len(found), dtype=bool)
+    for axis, (least, most) in kind.items():
+        mask &= (found[axis] >= least) & (found[axis] <= most)
+    return np.flatnonzero(mask)
 
 
 def why(found: Evaluated, row: int, other: int) -> str:
