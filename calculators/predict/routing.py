@@ -88,6 +88,7 @@ class Routed:
 
     @property
     def ranks(self) -> int:
+        """Ranks that share the experts, and as many that send."""
         return int(self.wanted.shape[0])
 
     @property

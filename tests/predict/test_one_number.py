@@ -35,7 +35,7 @@ from calculators.predict.placement import size, span
 from calculators.predict.planner import Space, Task, evaluate
 from calculators.predict.reading import distinct_experts, reading
 from calculators.predict.routing import route, uniform
-from calculators.predict.rules import minimum_devices
+from calculators.predict.rules import Case, masks, minimum_devices
 from calculators.predict.schedules import (
     bubble_over_ideal,
     bubble_seconds,
@@ -61,7 +61,6 @@ from calculators.predict.traffic import (
     pipeline_parallel,
     tensor_parallel,
 )
-from calculators.predict.traffic.pipeline import hops_per_pass
 
 SPEED = (
     1e9  # bytes/s of the only link, which answers at once: seconds × this are the bytes that are waited for
@@ -571,18 +570,28 @@ def test_the_bubble_of_a_step_is_that_of_its_schedule(case, rounds):
 
 @pytest.mark.parametrize("p", [1, 2, 3, 8])
 @pytest.mark.parametrize("v", [1, 2, 4])
-def test_sends_of_a_micro_batch_are_twice_the_hops_of_a_pass(p, v):
+def test_sends_of_a_pipeline_are_those_of_its_schedule(p, v):
     schedule = "interleaved" if v > 1 else "1f1b"
+    sizes = {"hidden_size": 8, "stages": p, "phase": Phase.TRAINING, "tokens": 4, "micro_batches": 5}
 
-    hops = hops_per_pass(np.float64(p), np.float64(v))
+    in_a_line = pipeline_parallel(**sizes, chunks=v)
+    folded = pipeline_parallel(**sizes, chunks=2, folded=True)
 
-    assert sends_per_micro_batch(schedule, stages=p, chunks=v) == 2 * hops
-    folded = hops_per_pass(np.float64(p), np.float64(2), folded=True)
-    assert sends_per_micro_batch("zbv", stages=p) == 2 * folded
-    counted = pipeline_parallel(
-        hidden_size=8, stages=p, chunks=v, phase=Phase.TRAINING, tokens=4, micro_batches=5
-    )
-    assert counted.calls == 5 * sends_per_micro_batch(schedule, stages=p, chunks=v)
+    assert in_a_line.calls == 5 * sends_per_micro_batch(schedule, stages=p, chunks=v)
+    assert folded.calls == 5 * sends_per_micro_batch("zbv", stages=p)
+
+
+@settings(deadline=None, max_examples=100)
+@given(case=split(chunks=False), devices=st.integers(1, 96))
+def test_devices_are_legal_where_the_fewest_go_into_them_in_whole_parts(case, devices):
+    _, layout = case
+    sizes = {axis: getattr(layout, axis) for axis in ("tp", "pp", "cp", "ep", "etp")}
+    replica = layout.tp * layout.pp * layout.cp
+    dp = max(devices // replica, 1)
+
+    kept = masks(Case(shape=SPARSE, layouts=Layouts.of(replace(layout, dp=dp)), devices=devices))
+
+    assert (kept["R13"] & kept["R14"]) == (devices % minimum_devices(**sizes).item() == 0)
 
 
 # --- Experts ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from calculators.predict.traffic import (
     expected_ranks,
     expert_parallel,
     hiding_block_tokens,
-    node_copies,
+    host_copies,
     ulysses_crossover,
 )
 from calculators.predict.traffic.context import KINDS
@@ -408,9 +408,9 @@ def test_one_copy_for_each_rank_saves_what_several_experts_on_a_rank_share():
 
 
 def test_a_router_limited_to_4_nodes_sends_at_most_4_copies_between_them():
-    assert node_copies(experts_per_token=8, nodes=16, most_nodes=4) == 4 * 15 / 16
-    assert node_copies(experts_per_token=2, nodes=16, most_nodes=4) == 2 * 15 / 16
-    assert node_copies(experts_per_token=8, nodes=1, most_nodes=4) == 0
+    assert host_copies(experts_per_token=8, hosts=16, most_hosts=4) == 4 * 15 / 16
+    assert host_copies(experts_per_token=2, hosts=16, most_hosts=4) == 2 * 15 / 16
+    assert host_copies(experts_per_token=8, hosts=1, most_hosts=4) == 0
 
 
 def test_gathering_all_tokens_moves_ranks_over_k_times_as_much():

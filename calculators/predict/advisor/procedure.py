@@ -341,7 +341,7 @@ def _right_rung(facts: Facts) -> Said | None:
             why=f"One exchange takes {took * 1e3:.3g} ms{looks}. No split helps while its messages land there.",
             against={
                 T.TENSOR: "It exchanges far more often, over the same wrong link.",
-                R.MORE_DEVICES: "Every further stage adds one more hop over the wrong link.",
+                R.MORE_DEVICES: "Every further stage adds one more send over the wrong link.",
                 R.FASTER_LINK: "A fast link is there, and unused.",
             },
             sources=("exo issue 2295", "the interconnect ladder"),

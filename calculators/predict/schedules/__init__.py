@@ -14,6 +14,7 @@ from calculators.predict.schedules.closed import (
     parameter_copies,
     peak_in_flight,
     sends_per_micro_batch,
+    sends_per_pass,
 )
 from calculators.predict.schedules.kinds import SCHEDULES, Kind, Schedule, check, kind_of, problems
 from calculators.predict.schedules.timetable import Operation, Timetable, Work, timetable
@@ -36,5 +37,6 @@ __all__ = [
     "peak_in_flight",
     "problems",
     "sends_per_micro_batch",
+    "sends_per_pass",
     "timetable",
 ]

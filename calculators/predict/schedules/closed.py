@@ -286,8 +286,17 @@ def sends_per_micro_batch(
     sizes = _sizes(kind.schedule, stages=stages, micro_batches=1, chunks=chunks)
     p, v = sizes["stages"], sizes["chunks"]
     if kind.schedule == Schedule.INTERLEAVED:
-        return floats(2 * (p * v - 1) * (p > 1))
-    return floats(2 * (p - 1) * (2 if kind.schedule in _V_SHAPED else 1))
+        return floats(2 * sends_per_pass(p, v))
+    return floats(2 * sends_per_pass(p, floats(1), folded=kind.schedule in _V_SHAPED))
+
+
+def sends_per_pass(stages: Floats, chunks: Floats, *, folded: bool = False) -> Floats:
+    """Sends of one micro-batch in one direction: p·v−1, or 2·(p−1) where the pipeline folds; none in one stage.
+
+    >>> sends_per_pass(floats([1, 4, 4]), floats([2, 1, 2])).tolist()
+    [0.0, 3.0, 7.0]
+    """
+    return 2 * (stages - 1) if folded else (stages * chunks - 1) * (stages > 1)
 
 
 def parameter_copies(schedule: Schedule | str) -> int:

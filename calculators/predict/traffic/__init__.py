@@ -12,7 +12,7 @@ from calculators.predict.traffic.expert import (
     capacity,
     expected_ranks,
     expert_parallel,
-    node_copies,
+    host_copies,
 )
 from calculators.predict.traffic.figures import Calls, Traffic
 from calculators.predict.traffic.pairs import TierBytes, block_matrix, pair_matrix, tier_bytes
@@ -34,7 +34,7 @@ __all__ = [
     "expected_ranks",
     "expert_parallel",
     "hiding_block_tokens",
-    "node_copies",
+    "host_copies",
     "pair_matrix",
     "pipeline_parallel",
     "tensor_parallel",

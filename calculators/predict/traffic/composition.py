@@ -28,6 +28,7 @@ from calculators.predict import parameters
 from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, positive
 from calculators.predict.collectives import TEXTBOOK, Backend, Kind, group_bytes, rounds, sent_bytes
 from calculators.predict.model_states import attention_of_rank
+from calculators.predict.schedules import sends_per_pass
 from calculators.predict.shapes import Layout, Layouts, ModelShape, Phase, Recompute, activation_bytes
 from calculators.predict.stages import fullest_stages, layers_of_stage
 from calculators.predict.traffic.context import (
@@ -36,7 +37,7 @@ from calculators.predict.traffic.context import (
     check_context,
 )
 from calculators.predict.traffic.figures import Calls, Traffic
-from calculators.predict.traffic.pipeline import TOKEN_ID_BYTES, hops_per_pass
+from calculators.predict.traffic.pipeline import TOKEN_ID_BYTES
 from calculators.predict.traffic.tensor import CROSS_ENTROPY_ALL_REDUCES, CROSS_ENTROPY_BYTES
 
 FAMILIES = {
@@ -323,7 +324,7 @@ def composed(
         *case.data(reshard=reshard_after_forward),
     )
     p, v = axes["pp"], axes["vpp"]
-    hops = hops_per_pass(p, v)
+    hops = sends_per_pass(p, v)
     returned = floats(phase == Phase.DECODE) * (p > 1)
     return Composition(
         shape=shape,

@@ -176,19 +176,19 @@ def expected_ranks(*, experts: ArrayLike, experts_per_token: ArrayLike, ranks: A
     return n * (1 - missed)
 
 
-def node_copies(*, experts_per_token: ArrayLike, nodes: ArrayLike, most_nodes: ArrayLike) -> Floats:
-    """Copies of a token that cross between nodes at most, when its experts may be on `most_nodes` of them.
+def host_copies(*, experts_per_token: ArrayLike, hosts: ArrayLike, most_hosts: ArrayLike) -> Floats:
+    """Copies of a token that cross between hosts at most, when its experts may be on `most_hosts` of them.
 
-    The router first picks M nodes, and a token goes to each once, to be handed on inside (DeepSeek-V3, arXiv 2412.19437
-    §3.2.2: M = 4, k = 8): min(M, k, nodes), of which the token's own node needs none when it is among them:
-    times (nodes−1)/nodes.
+    The router first picks M hosts, and a token goes to each once, to be handed on inside (DeepSeek-V3, arXiv 2412.19437
+    §3.2.2: M = 4, k = 8): min(M, k, hosts), of which the token's own host needs none when it is among them:
+    times (hosts−1)/hosts.
 
-    >>> node_copies(experts_per_token=8, nodes=8, most_nodes=4).item()
+    >>> host_copies(experts_per_token=8, hosts=8, most_hosts=4).item()
     3.5
     """
-    given = counts(experts_per_token=experts_per_token, nodes=nodes, most_nodes=most_nodes)
-    visited = np.minimum(np.minimum(given["most_nodes"], given["experts_per_token"]), given["nodes"])
-    return visited * (given["nodes"] - 1) / given["nodes"]
+    given = counts(experts_per_token=experts_per_token, hosts=hosts, most_hosts=most_hosts)
+    visited = np.minimum(np.minimum(given["most_hosts"], given["experts_per_token"]), given["hosts"])
+    return visited * (given["hosts"] - 1) / given["hosts"]
 
 
 def _missed(experts: float, on_rank: float, per_token: float) -> float:

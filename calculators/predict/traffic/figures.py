@@ -59,7 +59,7 @@ class Traffic:
     wire_bytes        bytes that this rank sends by the backend's algorithms [bytes]
     group_wire_bytes  the same, all ranks of the group together [bytes]
     control_calls     sends beside the textbook figure: the token id on its way back to the first stage
-    control_bytes     their payload [bytes]
+    control_bytes     what those hand over [bytes]
     parts             the same calls kind by kind
     formulas          the figures as TeX where every argument is one number, else empty
     """

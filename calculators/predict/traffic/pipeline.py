@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from calculators.predict.arrays import Floats, counts, floats
 from calculators.predict.collectives import Kind
 from calculators.predict.formulas import Formula, tex, tex_bytes
+from calculators.predict.schedules import sends_per_pass
 from calculators.predict.shapes import Phase, activation_bytes
 from calculators.predict.traffic.figures import (
     Calls,
@@ -83,7 +84,7 @@ def pipeline_parallel(
         activation_bytes(b, s, given["hidden_size"], given["bytes_per_element"]) / given["tensor_ranks"]
     )
     passes = 2 if phase == Phase.TRAINING else 1
-    hops = hops_per_pass(p, v, folded=folded)
+    hops = sends_per_pass(p, v, folded=folded)
     calls = k * passes * m * hops
     per_micro_batch = _busiest_sends(p, v, passes, folded=folded)
     sent = k * m * per_micro_batch * bytes_per_call
@@ -110,15 +111,6 @@ def pipeline_parallel(
         parts=tuple(parts),
         formulas=formulas,
     )
-
-
-def hops_per_pass(stages: Floats, chunks: Floats, *, folded: bool = False) -> Floats:
-    """Sends of one micro-batch in one direction: p·v−1, or 2·(p−1) where the pipeline folds; none in one stage.
-
-    >>> hops_per_pass(floats([1, 4, 4]), floats([2, 1, 2])).tolist()
-    [0.0, 3.0, 7.0]
-    """
-    return 2 * (stages - 1) if folded else (stages * chunks - 1) * (stages > 1)
 
 
 def _sends_forward(stages: Floats, chunks: Floats, *, folded: bool) -> Floats:
