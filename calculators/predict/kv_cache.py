@@ -68,10 +68,16 @@ def cache_of_rank(shape: ModelShape, *, stage: Floats, given: dict[str, Floats])
     if shape.window is None:
         token_layers = layers * (context / parts)
     else:
-        whole = np.minimum(np.ceil((shape.layers - shape.window.layers) / p), layers)
+        whole = layers_without_window(shape, layers, pp=p)
         kept = np.minimum(context, shape.window.tokens)
         token_layers = (whole * context + (layers - whole) * kept) / parts
     return token_layers * given["batch"] * layer_bytes(shape, given["tp"], given["bytes_per_element"])
+
+
+def layers_without_window(shape: ModelShape, layers: Floats, *, pp: ArrayLike) -> Floats:
+    """Of a stage's `layers`, those that look back on everything: windowed layers are dealt evenly to the stages."""
+    windowed = shape.window.layers if shape.window else 0
+    return np.minimum(np.ceil((shape.layers - windowed) / floats(pp)), layers)
 
 
 def tokens_in_layers(shape: ModelShape, context: Floats) -> Floats:

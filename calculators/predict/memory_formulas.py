@@ -12,6 +12,7 @@ from calculators.predict.activations import (
 )
 from calculators.predict.arrays import floats
 from calculators.predict.formulas import Formula, tex, tex_bytes
+from calculators.predict.kv_cache import layers_without_window
 from calculators.predict.levers import Case, Serving, Training
 from calculators.predict.model_states import RankParameters, largest_unit, rank_parameters
 from calculators.predict.shapes import Layouts, Recompute
@@ -272,7 +273,7 @@ def _cache(case: Serving, stage: int) -> Formula:
             numbers=rf"{twice}{tex(layers)} \cdot {its_numbers} \cdot {case.batch} \cdot {tex(case.tokens)} = {total}",
             legend=(*legend, ("s", "tokens of each")),
         )
-    whole = min(np.ceil((shape.layers - shape.window.layers) / layout.pp), layers)
+    whole = layers_without_window(shape, floats(layers), pp=layout.pp).item()
     kept = min(case.tokens, shape.window.tokens)
     legend[0] = ("l_w", "layers of this stage that look back a window only")
     return Formula(

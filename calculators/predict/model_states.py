@@ -19,6 +19,7 @@ from calculators.predict.parameters import (
     norm_parameters,
     router_parameters,
     shared_expert_parameters,
+    table_parameters,
 )
 from calculators.predict.shapes import Layouts, ModelShape, check_zero
 from calculators.predict.stages import layers_of_stage
@@ -219,7 +220,7 @@ def rank_parameters(shape: ModelShape, layouts: Layouts, *, stage: ArrayLike) ->
         experts = sparse * _routed_of_rank(shape, layouts)
         rest = rest + sparse * _beside_experts(shape, t)
     is_first, is_last = i == 0, i == p - 1
-    table = shape.vocab_size * h / t
+    table = table_parameters(shape) / t
     needs_output = is_last & (p > 1) if shape.tied_embeddings else is_last
     rest = rest + is_first * (table + shape.positions * h) + needs_output * table + is_last * h
     return RankParameters(
@@ -234,7 +235,7 @@ def largest_unit(shape: ModelShape, layouts: Layouts) -> Floats:
     """Parameters of the largest piece that a rank gathers whole under ZeRO-3: one layer, or the embedding."""
     t = floats(layouts.tp)
     attention = attention_of_rank(shape, t) + norm_parameters(shape)
-    unit = shape.vocab_size * shape.hidden_size / t
+    unit = table_parameters(shape) / t
     if shape.dense_layers:
         unit = np.maximum(unit, attention + feed_forward_parameters(shape) / t)
     if shape.experts:
