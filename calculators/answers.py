@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from calculators.families import WAYS, Case, Way
+from calculators.families import WAYS, Case, Way, weights_of
 from calculators.predict.rules import Violation
 from calculators.predict.traffic import Traffic
 from calculators.units import counted
@@ -12,11 +12,15 @@ from calculators.workbench import ShownFormula, shown
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """One way's answer; every figure is for one token, prompt or step."""
+    """One way's answer; every figure is for one token, prompt or step.
+
+    weight_bytes   of the whole model on the fullest device [bytes]
+    """
 
     way: Way
     case: Case
     traffic: Traffic
+    weight_bytes: float
 
     @property
     def family(self) -> str:
@@ -60,11 +64,6 @@ class Split:
     def control_bytes(self) -> float:
         """Sent beside that, when the last stage returns the token."""
         return self.traffic.control_bytes.item()
-
-    @cached_property
-    def weight_bytes(self) -> float:
-        """Weights of the whole model on the fullest device [bytes]."""
-        return self.way.weight_bytes(self.case)
 
     @cached_property
     def violations(self) -> tuple[Violation, ...]:
@@ -128,9 +127,10 @@ class TrafficAnswer:
 
 def answer(case: Case, *, first: str = "tp", second: str = "pp") -> TrafficAnswer:
     """What two ways move in this case. Raises ValueError where the model has nothing that one of them splits."""
-    return TrafficAnswer(case=case, first=split(case, WAYS[first]), second=split(case, WAYS[second]))
-
-
-def split(case: Case, way: Way) -> Split:
-    """What one way moves in this case. Raises ValueError where the model has nothing that it splits."""
-    return Split(way=way, case=case, traffic=way.traffic(case, case.devices))
+    ways = WAYS[first], WAYS[second]
+    weights = weights_of(case, ways)
+    one, other = (
+        Split(way=way, case=case, traffic=way.traffic(case, case.devices), weight_bytes=held)
+        for way, held in zip(ways, weights, strict=True)
+    )
+    return TrafficAnswer(case=case, first=one, second=other)

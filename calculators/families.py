@@ -132,12 +132,6 @@ class Way:
         exchange = "all-to-all" if self.key == "ulysses" else "ring"
         return {"phase": case.phase, "tokens": tokens, "exchange": exchange}
 
-    def weight_bytes(self, case: Case) -> float:
-        """Weights of the whole model on the fullest device [bytes]; under ZeRO-3 its slice of them."""
-        layout = self.layout(case.shape, case.devices)
-        held = serving_memory(case.shape, Layouts.of(layout), batch=1, context_tokens=1).weights.item()
-        return held / case.devices if layout.zero == 3 else held
-
     def trial(self, case: Case) -> Trial | None:
         """The run that measures it; None where nothing travels."""
         if self.pattern is None:
@@ -315,3 +309,14 @@ _ALL = (
 )
 WAYS = {way.key: way for way in _ALL}
 """Every way, in the order of the lessons: batch, layer, stack, sequence, experts."""
+
+
+def weights_of(case: Case, ways: Sequence[Way]) -> tuple[float, ...]:
+    """Weights of the whole model on the fullest device under each way [bytes]; under ZeRO-3 its slice of them."""
+    layouts = [way.layout(case.shape, case.devices) for way in ways]
+    axes = {
+        axis: [getattr(layout, axis) for layout in layouts] for axis in ("dp", "tp", "pp", "cp", "ep", "etp")
+    }
+    held = serving_memory(case.shape, Layouts(**axes), batch=1, context_tokens=1).weights
+    slices = [case.devices if layout.zero == 3 else 1 for layout in layouts]
+    return tuple((held / slices + np.zeros(len(layouts))).tolist())

@@ -1,14 +1,14 @@
 """The page *Traffic*: what any two ways to split move, side by side, and all of them in a line each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.urls import reverse
 from django.utils.html import format_html
 
-from calculators.answers import Split, TrafficAnswer, answer, split
-from calculators.families import WAYS, Case, Way
+from calculators.answers import Split, TrafficAnswer, answer
+from calculators.families import WAYS, Case, Way, weights_of
 from calculators.fields import AddressForm, Choice, ModelField, WholeNumber, phase_field
 from calculators.figures import axis, figure, log_byte_ticks, predicted_line
 from calculators.maps import Picture, drawn
@@ -158,27 +158,19 @@ def _every(case: Case, found: TrafficAnswer) -> Table:
         caption=f"Every way to split {case.shape.name} over {counted(case.devices, 'device')}, for each {found.unit}.",
         heads=("", "Each device has", "Calls", "Busiest device sends", "Weights on a device"),
         texts=2,
-        rows=tuple(_line(case, way, is_chosen=way.key in chosen) for way in WAYS.values()),
+        rows=tuple(_lines(case, chosen)),
     )
 
 
-def _line(case: Case, way: Way, *, is_chosen: bool) -> Row:
-    badge = format_html('<span class="badge family-{}">{}</span>', way.family, way.short)
-    if not way.is_for(case):
-        return Row(
-            cells=(badge, "nothing to share out: the model is dense", "–", "–", "–"), is_chosen=is_chosen
-        )
-    each = split(case, way)
-    return Row(
-        cells=(
-            badge,
-            way.cuts,
-            plain(each.calls),
-            iec_bytes(each.wire_bytes),
-            iec_bytes(each.weight_bytes),
-        ),
-        is_chosen=is_chosen,
-    )
+def _lines(case: Case, chosen: set[str]) -> Iterator[Row]:
+    ways = list(WAYS.values())
+    for way, held in zip(ways, weights_of(case, ways), strict=True):
+        badge = format_html('<span class="badge family-{}">{}</span>', way.family, way.short)
+        said: tuple[str, ...] = ("nothing to share out: the model is dense", "–", "–", "–")
+        if way.is_for(case):
+            moved = way.traffic(case, [case.devices])  # an array, for which no formulas are written
+            said = (way.cuts, plain(moved.calls.item()), iec_bytes(moved.wire_bytes.item()), iec_bytes(held))
+        yield Row(cells=(badge, *said), is_chosen=way.key in chosen)
 
 
 def _chart(case: Case, splits: Sequence[Split]) -> Chart:
