@@ -33,11 +33,11 @@ class StepTime:
     compute    arithmetic and the element-wise operations between, forward and backward
     recompute  the same again, for activations that were not kept
     tensor     exchanges of tensor-parallel groups, repeated ones included
-    context    exchanges of keys and values
+    context    exchanges of keys and values; in decode, of what each rank's part of the cache gave
     expert     dispatch and combine, and the exchanges inside sliced experts
-    pipeline   sends between stages
+    pipeline   sends between stages; in decode, the token ids' way back as well
     bubble     waiting for the first micro-batch to arrive and for the last gradient to return
-    data       exchanges of gradients and of sharded weights
+    data       exchanges of gradients, also between the two ends that hold a tied embedding, and of sharded weights
     optimizer  updating the weights
     """
 
