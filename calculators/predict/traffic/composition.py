@@ -255,7 +255,8 @@ def composed(
     micro_batches    of a step; None for batch/(dp·micro_batch)
     regather         sequence parallelism keeps slices and gathers them again backward (Megatron-LM)
     context, context_backward      kind and backward pass of `context_parallel`
-    dispatch_bytes_per_element …   widths on the way; None for the model's own
+    dispatch_bytes_per_element …   widths on the way; None for the model's own. Gradients 2 as in the ZeRO paper;
+                     `timing` waits for those of its program (`Implementation.gradient_bytes`, 4 in Megatron-LM)
     scatter_gather   without sequence parallelism, each tensor-parallel rank sends 1/tp of what crosses a boundary, and
                      the next stage gathers it (Narayanan 2021 §4.1; `Implementation.scattered_sends` in `timing`);
                      else every rank sends all of it, as in Megatron Core
@@ -296,6 +297,7 @@ def composed(
         gradient_bytes_per_element=gradient_bytes_per_element,
         weight_bytes_per_element=weight_bytes_per_element or own,
     )
+    phase = Phase(phase)
     training = phase == Phase.TRAINING
     b = axes["micro_batch"] if training else axes["batch"]
     if not training:
