@@ -1,13 +1,13 @@
-"""Inputs and lists written straight into HTML: a form here has a dozen, and a template for each costs 0.3 ms."""
+"""Inputs and lists written straight into HTML, and remembered: a template for each of a dozen costs 0.3 ms apiece."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 from django import forms
 from django.forms.utils import flatatt
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
 
 
 class TextInput(forms.TextInput):
@@ -16,10 +16,9 @@ class TextInput(forms.TextInput):
     def render(
         self, name: str, value: Any, attrs: Mapping[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
-        said = {"type": self.input_type, "name": name} | (
-            {} if value in (None, "") else {"value": str(value)}
-        )
-        return format_html("<input{}>", flatatt(said | self.build_attrs(self.attrs, attrs)))
+        said = {} if value in (None, "") else {"value": str(value)}
+        own = {"type": self.input_type, "name": name} | said
+        return _tag("input", tuple((own | self.build_attrs(self.attrs, attrs)).items()))
 
 
 class Select(forms.Select):
@@ -28,18 +27,23 @@ class Select(forms.Select):
     def render(
         self, name: str, value: Any, attrs: Mapping[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
-        inner = format_html_join(
-            "", "{}", ((self._entry(key, text, str(value)),) for key, text in self.choices)
-        )
-        return format_html(
-            "<select{}>{}</select>", flatatt({"name": name} | self.build_attrs(self.attrs, attrs)), inner
-        )
+        opening = _tag("select", tuple(({"name": name} | self.build_attrs(self.attrs, attrs)).items()))
+        inner = "".join(self._entries(self.choices, str(value)))
+        return mark_safe(f"{opening}{inner}</select>")  # noqa: S308 parts that are escaped where they are made
 
-    def _entry(self, key: Any, text: Any, chosen: str) -> SafeString:
-        if isinstance(text, list | tuple):
-            inner = format_html_join("", "{}", ((self._entry(*option, chosen),) for option in text))
-            return format_html('<optgroup label="{}">{}</optgroup>', key, inner)
-        return _option(str(key), text, str(key) == chosen)
+    def _entries(self, choices: Any, chosen: str) -> Iterator[str]:
+        for key, text in choices:
+            if isinstance(text, list | tuple):
+                yield _tag("optgroup", (("label", str(key)),))
+                yield from self._entries(text, chosen)
+                yield "</optgroup>"
+            else:
+                yield _option(str(key), text, str(key) == chosen)
+
+
+@lru_cache(maxsize=2048)
+def _tag(name: str, attributes: tuple[tuple[str, Any], ...]) -> SafeString:
+    return format_html("<{}{}>", name, flatatt(dict(attributes)))
 
 
 @lru_cache(maxsize=4096)  # models, links and devices stand in every form
