@@ -216,7 +216,7 @@ def serving_memory(
             ),
         )
 
-    return _fullest([of_stage(stage) for stage in fullest_stages(shape, pp=p)])
+    return _fullest([of_stage(stage) for stage in fullest_stages(shape, pp=p, vpp=given["vpp"])])
 
 
 def fits(memory: Memory, device: Device, *, reserve: ArrayLike = RESERVE) -> NDArray[np.bool_]:

@@ -203,9 +203,12 @@ def together(found):
 # --- Against the slow planner ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", range(0, CLUSTERS, IN_A_TEST))
-def test_a_slow_planner_finds_the_same_legal_layouts_and_the_same_best(first):
-    for seed in range(first, first + IN_A_TEST):
+# One more than the 200: chunks of a decoding model whose experts begin on a stage that neither opens nor ends it.
+@pytest.mark.parametrize(
+    "seeds", [*(range(first, first + IN_A_TEST) for first in range(0, CLUSTERS, IN_A_TEST)), (5391,)], ids=str
+)
+def test_a_slow_planner_finds_the_same_legal_layouts_and_the_same_best(seeds):
+    for seed in seeds:
         task, space = random_task(seed)
         slow = slow_planner.plan(slow_work(task), values_of(space))
 
