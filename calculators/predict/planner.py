@@ -127,7 +127,7 @@ def space_of(task: Task) -> Space:
     experts = shape.experts
     ep = tuple(n for n in of_devices if experts.routed % n == 0) if experts else (1,)
     etp = tuple(n for n in of_devices if n <= 64 and experts.width % n == 0) if experts else (1,)
-    if task.phase is Phase.DECODE:
+    if task.phase == Phase.DECODE:
         return Space(tp=tp, pp=pp, ep=ep, etp=etp)
     cp = tuple(n for n in of_devices if task.tokens % (2 * n) == 0 or n == 1)
     chunks = {n for stages in pp for n in _divisors(shape.layers // stages) if n <= 16}
@@ -352,8 +352,8 @@ def _blocks(task: Task, space: Space, *, chunk: int) -> Iterator[Layouts]:
     """The space in blocks of about `chunk` layouts, legal or not, as arrays that vary along six dimensions.
 
     Sizes of tp, cp, pp, ep, etp and dp, which must use all devices, vary along the first; sp, vpp, micro_batch, zero
-    and recompute along one each. A block has one pp, the same choice of sp for each of its sizes, and similar dp: so
-    nearly all of it is legal.
+    and recompute along one each. A block has one pp, similar dp, and the same choice of sp for each of its sizes unless
+    too few would be spared by that: so nearly all of it is legal.
     """
     sizes, choices = _sizes(task, space)
     chunks = _chunks(task, space)
@@ -418,8 +418,8 @@ def _sizes(task: Task, space: Space) -> tuple[Mapping[str, Floats], NDArray[np.b
     grid = np.meshgrid(*(np.asarray(getattr(space, axis), dtype=np.float64) for axis in axes), indexing="ij")
     sizes = {axis: values.ravel() for axis, values in zip(axes, grid, strict=True)}
     sizes["dp"] = task.cluster.devices / (sizes["tp"] * sizes["cp"] * sizes["pp"])
-    whole = np.flatnonzero((sizes["dp"] == np.floor(sizes["dp"])) & (sizes["dp"] >= 1))
-    sizes = {axis: values[whole] for axis, values in sizes.items()}
+    shared = np.flatnonzero((sizes["dp"] == np.floor(sizes["dp"])) & (sizes["dp"] >= 1))
+    sizes = {axis: values[shared] for axis, values in sizes.items()}
     layouts = Layouts(**{axis: values[:, None] for axis, values in sizes.items()}, sp=space.sp)
     choices = _asked(task, layouts, devices=task.cluster.devices)
     order = np.lexsort((sizes["tp"], sizes["dp"]))
@@ -431,7 +431,7 @@ def _asked(
     task: Task, layouts: Layouts, *, devices: int | None = None, batch: bool = False
 ) -> NDArray[np.bool_]:
     """What the rules say of layouts of which only some axes are known; on one replica unless told the devices."""
-    training = task.phase is Phase.TRAINING
+    training = task.phase == Phase.TRAINING
     return legal(
         Case(
             shape=task.shape,
@@ -541,7 +541,7 @@ class _Columns(Mapping[str, Floats]):
 def _costs(task: Task, layouts: Layouts) -> tuple[Floats, Memory, StepTime, Floats, Floats]:
     """Micro-batches, memory, time by part and together, and tokens a second of each layout of a block."""
     shape, cluster, batch, tokens = task.shape, task.cluster, task.batch, task.tokens
-    if task.phase is Phase.DECODE:
+    if task.phase == Phase.DECODE:
         of_a_replica = np.ceil(batch / floats(layouts.dp))
         memory = serving_memory(shape, layouts, batch=of_a_replica, context_tokens=tokens)
         time = decode_step(shape, layouts, cluster, batch=of_a_replica, context_tokens=tokens)
