@@ -351,9 +351,9 @@ _WHERE = {
 def _blocks(task: Task, space: Space, *, chunk: int) -> Iterator[Layouts]:
     """The space in blocks of about `chunk` layouts, legal or not, as arrays that vary along six dimensions.
 
-    Sizes of tp, cp, pp, ep, etp and dp, which must use all devices, vary along the first; sp, vpp, micro_batch, zero
-    and recompute along one each. A block has one pp, similar dp, and the same choice of sp for each of its sizes unless
-    too few would be spared by that: so nearly all of it is legal.
+    Sizes of tp, cp, pp, ep, etp and dp, which must use all devices, vary along the last, so that NumPy's inner loops
+    are long; zero, recompute, sp, vpp and micro_batch along one each before it. A block has one pp, similar dp, and the
+    same choice of sp for each of its sizes unless too few would be spared by that: so nearly all of it is legal.
     """
     sizes, choices = _sizes(task, space)
     chunks = _chunks(task, space)
@@ -370,13 +370,13 @@ def _blocks(task: Task, space: Space, *, chunk: int) -> Iterator[Layouts]:
                 micro_batch = sorted(set().union(*(sequences[dp] for dp in set(chosen["dp"].tolist()))))
                 if vpp and micro_batch:
                     yield Layouts(
-                        **{axis: _along(0, values) for axis, values in chosen.items() if axis != "pp"},
+                        zero=_along(0, space.zero),
+                        recompute=_along(1, space.recompute),
+                        sp=_along(2, sp),
+                        vpp=_along(3, vpp),
+                        micro_batch=_along(4, micro_batch),
+                        **{axis: _along(5, values) for axis, values in chosen.items() if axis != "pp"},
                         pp=stages,
-                        sp=_along(1, sp),
-                        vpp=_along(2, vpp),
-                        micro_batch=_along(3, micro_batch),
-                        zero=_along(4, space.zero),
-                        recompute=_along(5, space.recompute),
                     )
 
 
@@ -466,8 +466,8 @@ def _evaluate(task: Task, layouts: Layouts) -> Evaluated | None:
                 name: values.reshape((1,) * (6 - values.ndim) + values.shape)
                 for name, values in columns.items()
             },
-            outer=mask.shape[:4],
-            inner=(np.size(layouts.zero), np.size(layouts.recompute)),
+            free=(np.size(layouts.zero), np.size(layouts.recompute)),
+            ruled=mask.shape[2:],
             kept=None if len(kept) == mask.size else kept,
         )
     )
@@ -477,15 +477,14 @@ def _evaluate(task: Task, layouts: Layouts) -> Evaluated | None:
 class _Columns(Mapping[str, Floats]):
     """The columns of a block, each written out flat when somebody asks for it.
 
-    arrays        the columns of six dimensions, each as large as what it depends on: four outer ones that the rules
-                  are about and two inner ones
-    outer, inner  the dimensions of the block
-    kept          which of its outer places are legal, in order; None for all of them
+    arrays       the columns of six dimensions, each as large as what it depends on
+    free, ruled  the dimensions of the block: two that no rule is about, and four that rules are about
+    kept         which places of the latter are legal, in order; None for all of them
     """
 
     arrays: Mapping[str, Floats]
-    outer: tuple[int, ...]
-    inner: tuple[int, int]
+    free: tuple[int, int]
+    ruled: tuple[int, ...]
     kept: NDArray[np.intp] | None
     _written: dict[str, Floats] = field(default_factory=dict)
     _positions: dict[tuple[int, ...], NDArray[np.intp]] = field(default_factory=dict)
@@ -502,14 +501,14 @@ class _Columns(Mapping[str, Floats]):
         return self._written[name]
 
     @property
-    def height(self) -> int:
-        """Outer places that are kept: each has as many rows as there are inner ones."""
-        return int(np.prod(self.outer)) if self.kept is None else len(self.kept)
+    def places(self) -> int:
+        """How many places are legal: there are as many rows for each choice of the free axes."""
+        return int(np.prod(self.ruled)) if self.kept is None else len(self.kept)
 
     def rows(self, which: NDArray[np.intp]) -> dict[str, Floats]:
         """Some rows of all columns, without writing out the rest."""
-        place, *within = np.unravel_index(which, (self.height, *self.inner))
-        at = (*np.unravel_index(place if self.kept is None else self.kept[place], self.outer), *within)
+        *chosen, place = np.unravel_index(which, (*self.free, self.places))
+        at = (*chosen, *np.unravel_index(place if self.kept is None else self.kept[place], self.ruled))
         return {
             name: np.asarray(
                 values[tuple(index if size > 1 else 0 for index, size in zip(at, values.shape, strict=True))]
@@ -521,20 +520,20 @@ class _Columns(Mapping[str, Floats]):
 
     def _flat(self, values: Floats) -> Floats:
         if values.size == 1:
-            return np.full(self.height * self.inner[0] * self.inner[1], values.item())
+            return np.full(self.free[0] * self.free[1] * self.places, values.item())
         if self.kept is None:
-            return np.broadcast_to(values, (*self.outer, *self.inner)).reshape(-1)
-        outer, inner = values.shape[:4], values.shape[4:]
-        parts = values.reshape(-1, *inner)
-        if len(parts) > 1:
-            parts = parts.take(self._places(outer), axis=0)
-        return np.broadcast_to(parts, (self.height, *self.inner)).reshape(-1)
+            return np.broadcast_to(values, (*self.free, *self.ruled)).reshape(-1)
+        free, ruled = values.shape[:2], values.shape[2:]
+        parts = values.reshape(*free, -1)
+        if parts.shape[-1] > 1:
+            parts = parts.take(self._legal_places(ruled), axis=-1)
+        return np.broadcast_to(parts, (*self.free, self.places)).reshape(-1)
 
-    def _places(self, shape: tuple[int, ...]) -> NDArray[np.intp]:
-        """Where the kept places are in an array of this outer shape; the same for all columns on the same axes."""
+    def _legal_places(self, shape: tuple[int, ...]) -> NDArray[np.intp]:
+        """Where the legal places are in an array of this shape; the same for all columns on the same axes."""
         if shape not in self._positions:
             numbers = np.arange(int(np.prod(shape))).reshape(shape)
-            self._positions[shape] = np.broadcast_to(numbers, self.outer).reshape(-1)[self.kept]
+            self._positions[shape] = np.broadcast_to(numbers, self.ruled).reshape(-1)[self.kept]
         return self._positions[shape]
 
 
