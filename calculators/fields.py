@@ -175,7 +175,7 @@ class ModelField(forms.ChoiceField):
         try:
             return _shape_of(key)
         except ValueError as error:
-            known = ", ".join(f"“{name}”" for name in MODELS)
+            known = ", ".join(f"“{name}”" for name in _keys(self.choices))
             raise forms.ValidationError(
                 f"{self.label} is “{short(key)}”, but it must be one of {known}, or the code of a model. {error}",
                 code="choice",

@@ -6,6 +6,7 @@ Arrays keep their own shapes. Nothing here broadcasts them: what depends on few 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +16,7 @@ Floats = NDArray[np.float64]
 MOST = 1e18
 """Counts and sizes above this are refused: products of a few of them would overflow to infinity unseen."""
 
-MOST_MULTIPLIED = 1e120
+MOST_MULTIPLIED = 1e100
 """The same for what may already be a product of several sizes: bytes, operations, seconds."""
 
 
@@ -75,9 +76,14 @@ def whole(name: str, value: object, *, low: int = 1, high: int = int(MOST)) -> i
     >>> whole("ranks", 8.0)
     8
     """
-    if isinstance(value, int | float | np.number) and low <= value <= high and value == int(value):
+    if is_whole(value, least=low, most=high):
         return int(value)
     raise ValueError(f"{name} is {said(value)}, but it must be a whole number from {low:,} to {high:,}.")
+
+
+def is_whole(value: object, *, least: int, most: float = MOST) -> TypeGuard[int]:
+    """Whether it is one whole number from `least` to `most`; 8.0 is one, too."""
+    return isinstance(value, int | float | np.number) and bool(least <= value <= most and value == int(value))
 
 
 def check_group(ranks: object) -> None:

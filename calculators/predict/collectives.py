@@ -11,11 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, check_broadcast, counts, floats, numbers, positive, products
+from calculators.predict.arrays import (
+    Floats,
+    check_broadcast,
+    floats,
+    numbers,
+    positive,
+    products,
+    said,
+)
 
 
 class Kind(StrEnum):
@@ -27,6 +36,10 @@ class Kind(StrEnum):
     ALL_TO_ALL = "all-to-all"
     BROADCAST = "broadcast"
     SEND = "send"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise ValueError(f"kind is {said(value)}, which is no call known here. Use one of: {', '.join(cls)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +210,7 @@ def rounds(kind: Kind, ranks: ArrayLike, *, algorithm: str) -> Floats:
 
 def algorithms(kind: Kind) -> tuple[str, ...]:
     """Names of the algorithms known for one kind of call, the textbook's first."""
-    return tuple(_ALGORITHMS[kind])
+    return tuple(_ALGORITHMS[Kind(kind)])
 
 
 def transfer_seconds(
@@ -310,7 +323,7 @@ def _fitting(kind: Kind, algorithm: str, n: Floats) -> _Algorithm:
 
 
 def _algorithm(kind: Kind, algorithm: str) -> _Algorithm:
-    if algorithm not in _ALGORITHMS[kind]:
+    if algorithm not in _ALGORITHMS[Kind(kind)]:
         known, article = _ALGORITHMS[kind], "an" if kind[0] == "a" else "a"
         raise ValueError(
             f"algorithm is {algorithm!r}, which is not {article} {kind} known here. Use one of: {', '.join(known)}."
@@ -323,7 +336,7 @@ def _ranks(ranks: ArrayLike) -> Floats:
     fine = n >= 1  # not-a-number is not
     if not np.all(fine):
         raise ValueError(f"ranks is {n[~fine].flat[0]:g}, but a group has at least 1 rank.")
-    return counts(ranks=n)["ranks"]
+    return products(ranks=n)["ranks"]  # of two axes together, they are a product
 
 
 def _sized(full_size: ArrayLike, ranks: ArrayLike) -> tuple[Floats, Floats]:

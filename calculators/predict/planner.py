@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import MOST, Floats, floats, is_whole, said, whole
 from calculators.predict.clusters import Cluster
 from calculators.predict.memory import MIXED_ADAM, Memory, Optimizer, serving_memory, training_memory
 from calculators.predict.rules import Case, legal
@@ -63,15 +63,16 @@ class Task:
     def __post_init__(self) -> None:
         for name in ("tokens", "batch"):
             value = getattr(self, name)
-            if not (1 <= value <= 10**12 and value == int(value)):
-                raise ValueError(f"{name} is {value}, but it must be a whole number from 1 to 10¹².")
-        if not 0 <= self.reserve < np.inf:
-            raise ValueError(f"reserve is {self.reserve:g}, but it must be 0 bytes or more.")
+            if not is_whole(value, least=1, most=10**12):
+                raise ValueError(f"{name} is {said(value)}, but it must be a whole number from 1 to 10¹².")
+        if not isinstance(self.reserve, int | float) or not 0 <= self.reserve <= MOST:
+            raise ValueError(f"reserve is {said(self.reserve)}, but it must be 0 bytes or more.")
         if self.cluster.devices > MOST_DEVICES:
             raise ValueError(
                 f"The cluster has {self.cluster.devices:,} devices, but the planner goes to {MOST_DEVICES:,}. "
                 "Use fewer."
             )
+        object.__setattr__(self, "phase", Phase(self.phase))
         if self.phase is Phase.PREFILL:
             raise ValueError(
                 "phase is prefill, but plans are made for training and for decode. Use one of those."
@@ -101,12 +102,14 @@ class Space:
     def __post_init__(self) -> None:
         for axis in fields(self):
             values = getattr(self, axis.name)
+            if not isinstance(values, Sequence):
+                raise ValueError(f"{axis.name} is {said(values)}, but it is all values to try. Give a list.")
             if not values:
                 raise ValueError(f"{axis.name} has no values, but a layout needs one. Give at least one.")
             least, most = _RANGES.get(axis.name, (1, MOST_DEVICES))
-            fine = all(least <= value <= most and value == int(value) for value in values)
+            fine = all(is_whole(value, least=least, most=most) for value in values)
             if not fine or any(after <= before for before, after in pairwise(values)):
-                given = ", ".join(str(value) for value in values)
+                given = ", ".join(said(value) for value in values)
                 raise ValueError(
                     f"{axis.name} is {given}, but its values are whole numbers from {least} to {most:,}, ascending. "
                     "Change them, and give each once."
@@ -179,7 +182,7 @@ def evaluate(
     [bytes]; the parts of `timing.StepTime` and their sum [seconds]; tokens a second of the whole cluster.
     """
     wanted = space or space_of(task)
-    for layouts in _blocks(task, wanted, chunk=chunk):
+    for layouts in _blocks(task, wanted, chunk=whole("chunk", chunk)):
         found = _evaluate(task, layouts)
         if found is not None:
             yield found
@@ -256,8 +259,10 @@ def plan(
     Where two take the same time (to ten digits) the one with less memory is first, then the one with fewer
     model-parallel parts, tp·cp·pp·ep·etp·vpp, then the one that recomputes less, the lower ZeRO stage, and so on.
     """
-    if count < 1:
-        raise ValueError(f"count is {count}, but a plan names at least the quickest layout. Use 1 or more.")
+    if not isinstance(count, int) or not 1 <= count <= MOST:
+        raise ValueError(
+            f"count is {said(count)}, but a plan names at least the quickest layout. Use 1 or more."
+        )
     kept: Evaluated | None = None
     seen = fitting = 0
     asked = {name: _checked(kind) for name, kind in (kinds or {}).items()}
@@ -301,6 +306,9 @@ def _of_a_kind(found: Evaluated, kind: Kind) -> NDArray[np.intp]:
 
 def why(found: Evaluated, row: int, other: int) -> str:
     """Why the layout in `row` beats the one in `other`: the parts of a step in which they differ most."""
+    row, other = (
+        whole(name, number, low=0, high=len(found) - 1) for name, number in (("row", row), ("other", other))
+    )
     gains = {name: float(found[f"{name}_seconds"][other] - found[f"{name}_seconds"][row]) for name in _TIME}
     total = float(found["step_seconds"][other] - found["step_seconds"][row])
     if total <= _NEAR * float(found["step_seconds"][other]):

@@ -49,6 +49,7 @@ def routes(kind: Kind, ranks: int, *, algorithm: str) -> Routes:
     >>> routes(Kind.ALL_REDUCE, 4, algorithm="ring").matrix[0].tolist()
     [0.0, 1.5, 0.0, 0.0]
     """
+    kind = Kind(kind)
     if algorithm == "in-switch":
         raise ValueError(
             f"algorithm is in-switch, but then ranks send to the switch, not to each other. "

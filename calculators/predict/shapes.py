@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import MOST, Floats, amounts, check_broadcast, counts, floats, numbers, said
+from calculators.predict.arrays import (
+    Floats,
+    amounts,
+    check_broadcast,
+    counts,
+    floats,
+    is_whole,
+    numbers,
+    said,
+)
 
 
 class Phase(StrEnum):
@@ -17,6 +27,12 @@ class Phase(StrEnum):
     DECODE = "decode"
     PREFILL = "prefill"
     TRAINING = "training"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise ValueError(
+            f"phase is {said(value)}, but a model decodes, prefills or trains. Use one of: {', '.join(cls)}."
+        )
 
     @property
     def unit(self) -> str:
@@ -138,7 +154,7 @@ class ModelShape:
             "bytes_per_element",
         ):
             value = getattr(self, field)
-            if not _is_whole(value, least=1):
+            if not is_whole(value, least=1):
                 raise ValueError(
                     f"{field} is {said(value)} in {self.name}, but it counts things: use 1 or more."
                 )
@@ -187,11 +203,11 @@ class Layout:
     def __post_init__(self) -> None:
         for axis in ("dp", "tp", "pp", "cp", "ep", "etp", "vpp"):
             size = getattr(self, axis)
-            if not _is_whole(size, least=1):
+            if not is_whole(size, least=1):
                 raise ValueError(
                     f"{axis} is {said(size)}, but an axis has at least 1 part. Use 1 to leave it whole."
                 )
-        if not _is_whole(self.zero, least=0) or self.zero > 3:
+        if not is_whole(self.zero, least=0) or self.zero > 3:
             raise ValueError(
                 f"zero is {said(self.zero)}, but there are stages 0 to 3. Use 0 for plain replicas."
             )
@@ -301,9 +317,5 @@ def check_recompute(recompute: ArrayLike) -> Floats:
 
 
 def _check_size(name: str, value: object, *, least: int) -> None:
-    if not _is_whole(value, least=least):
+    if not is_whole(value, least=least):
         raise ValueError(f"{name} is {said(value)}, but the least that works is {least}.")
-
-
-def _is_whole(value: object, *, least: int) -> bool:
-    return isinstance(value, int | float | np.number) and bool(least <= value <= MOST and value == int(value))

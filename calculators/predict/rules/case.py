@@ -74,6 +74,7 @@ class Case:
 
     def __post_init__(self) -> None:
         tool(self.tool)
+        object.__setattr__(self, "phase", Phase(self.phase))
         if self.exchange not in ("ring", "all-gather", "all-to-all"):
             raise ValueError(
                 f"exchange is {self.exchange!r}, but keys and values meet by ring, all-gather or all-to-all. "

@@ -17,6 +17,9 @@ from calculators.predict.rules.table import RULES, Clause, Kind, Rule
 from calculators.predict.rules.tools import EVERY, TOOLS
 from calculators.predict.shapes import Layout, Layouts, ModelShape
 
+_MOST_TRIED = 200_000
+"""Values of an axis, in search of the nearest that works."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
@@ -253,7 +256,8 @@ def _candidates(case: Case, axis: str) -> Floats:
     if axis == "sp":
         return np.asarray([0.0, 1.0])
     if axis == "redundant_experts":
-        return np.arange(0.0, _given(case, axis) + float(case["ep"]) + 1)
+        given = _given(case, axis)
+        return _whole_numbers(0.0, given + float(case["ep"]), near=given)
     if axis in ("tokens", "batch", "micro_batches"):
         # What they must be a multiple of divides this, so the next multiples of it are far enough.
         step = {
@@ -262,8 +266,19 @@ def _candidates(case: Case, axis: str) -> Floats:
             "micro_batches": float(case["pp"]) * _group(case),
         }[axis]
         middle = np.floor(_given(case, axis))
-        return np.arange(max(1.0, middle - step), middle + step + 2)
-    return np.arange(1.0, _most(case, axis) + 1)
+        below = np.floor(middle / step) * step
+        near = _whole_numbers(max(1.0, middle - step), middle + step + 1, near=middle)
+        return np.union1d(near, [max(1.0, below), below + step])
+    return _whole_numbers(1.0, _most(case, axis), near=_given(case, axis))
+
+
+def _whole_numbers(least: float, most: float, *, near: float) -> Floats:
+    """All from `least` to `most`; of too many to try, the first ones and those about `near`."""
+    if most - least < _MOST_TRIED:
+        return np.arange(least, most + 1)
+    half = _MOST_TRIED // 2
+    about = np.arange(max(least, near - half), min(most, near + half) + 1)
+    return np.union1d(np.arange(least, least + half), about)
 
 
 def _group(case: Case) -> float:

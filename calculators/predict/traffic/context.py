@@ -81,6 +81,7 @@ def context_parallel(
         **positive(bytes_per_element=bytes_per_element),
     }
     check_broadcast(given)
+    phase = Phase(phase)
     b, s, m = in_flight(given, phase)
     c, e = given["ranks"], given["bytes_per_element"]
     training = phase == Phase.TRAINING

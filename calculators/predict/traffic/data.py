@@ -79,6 +79,7 @@ def data_parallel(
         **amounts(tied_parameters=tied_parameters),
     }
     check_broadcast(given)
+    phase = Phase(phase)
     training = phase == Phase.TRAINING
     weights: Factors = {r"\Psi": given["parameters"], "w": given["weight_bytes_per_element"]}
     gradients: Factors = {r"\Psi": given["parameters"], "g": given["gradient_bytes_per_element"]}

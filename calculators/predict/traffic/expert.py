@@ -81,6 +81,7 @@ def expert_parallel(
     check_broadcast(given)
     check_experts(given["experts"], given["experts_per_token"], given["ranks"])
     n, k, h = given["ranks"], given["experts_per_token"], given["hidden_size"]
+    phase = Phase(phase)
     training = phase == Phase.TRAINING
     passes = (2 if training and full_recompute else 1) + training
     times: Factors = {

@@ -169,6 +169,12 @@ def _placed(composition: Composition, axis: str | None) -> Iterator[tuple[Share,
                 known["pp"] = np.arange(stage_ranks * stages).reshape(stages, stage_ranks).T
             else:
                 stride = int(placement.stride(layouts, "cp" if share.axis == "dp" else share.axis).item())
+                if stage_ranks % (size * stride):
+                    ep, etp = int(floats(layouts.ep).item()), int(floats(layouts.etp).item())
+                    raise ValueError(
+                        f"ep is {ep:,} and etp {etp:,}, but a stage has {stage_ranks:,} devices, which groups of "
+                        f"{ep * etp:,} do not share equally. Change one of them."
+                    )
                 ranks = np.arange(stage_ranks * stages).reshape(stages, -1, size, stride)
                 known[share.axis] = ranks.transpose(0, 1, 3, 2).reshape(stages, -1, size)
         full = np.broadcast_to(has.of(share.full), (stages,))

@@ -77,6 +77,7 @@ def pipeline_parallel(
         raise ValueError(
             f"chunks is {given['chunks'].flat[0]:g}, but a folded pipeline goes down the stages and back up. Use 2."
         )
+    phase = Phase(phase)
     b, s, m = in_flight(given, phase)
     p, v, k = given["stages"], given["chunks"], given["tensors_per_boundary"]
     nothing = np.zeros(np.broadcast_shapes(*(values.shape for values in given.values())))

@@ -80,6 +80,7 @@ def tensor_parallel(
     check_sequence_parallel(sequence_parallel)
     training = phase == Phase.TRAINING
     passes = 2 if training and full_recompute else 1
+    phase = Phase(phase)
     b, s, m = in_flight(given, phase)
     length: Factors = {} if phase == Phase.DECODE else {"s": s}
     activations: Factors = {"b": b, **length, "h": given["hidden_size"], "e": given["bytes_per_element"]}
