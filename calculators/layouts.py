@@ -337,11 +337,21 @@ def describe(layout: Mapping[str, float]) -> str:
     >>> describe({**one, "tp": 8, "pp": 4, "dp": 2, "sp": 1, "zero": 1, "recompute": 0, "micro_batches": 32})
     'TP 8 × PP 4 × DP 2, SP, ZeRO-1, 32 micro-batches of 1'
     """
+    return ", ".join(filter(None, (sizes_of(layout), details_of(layout))))
+
+
+def sizes_of(layout: Mapping[str, float]) -> str:
+    """The axes that are split."""
     sizes = [
         f"{axis.upper()} {plain(layout[axis])}"
         for axis in ("tp", "cp", "pp", "ep", "etp", "dp")
         if layout[axis] > 1
     ]
+    return " × ".join(sizes) or "one device"
+
+
+def details_of(layout: Mapping[str, float]) -> str:
+    """What is switched on besides, with commas between; empty where nothing is."""
     chosen = []
     if layout["sp"]:
         chosen.append("SP")
@@ -356,4 +366,4 @@ def describe(layout: Mapping[str, float]) -> str:
         chosen.append(
             f"{plain(many)} micro-batch{'' if many == 1 else 'es'} of {plain(layout['micro_batch'])}"
         )
-    return ", ".join([" × ".join(sizes) or "one device", *chosen])
+    return ", ".join(chosen)

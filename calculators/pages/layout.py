@@ -147,6 +147,16 @@ class LayoutForm(ClusterForm):
         )
 
 
+def address_of(state: Mapping[str, str]) -> str:
+    """The address of this page in a state, said by its fields; what it leaves out has its default."""
+    said = {
+        name: state[name]
+        for name in LayoutForm.base_fields
+        if name in state and state[name] != LayoutForm.DEFAULTS[name]
+    }
+    return LAYOUT.at(urlencode(said))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Broken:
     """A rule that the layout breaks, and the states of this page that keep it."""
