@@ -819,7 +819,7 @@ LAYOUT = Calculator(
         ),
         Preset(
             label="Mixtral on 16",
-            query="devices=16&model=mixtral-8x7b&tp=2&pp=1&ep=8&tokens=4096&batch=64",
+            query="devices=16&model=mixtral-8x7b&tp=2&pp=1&ep=8&tokens=4096",
         ),
         Preset(
             label="One long document",
