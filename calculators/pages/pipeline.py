@@ -23,6 +23,7 @@ from calculators.units import percent, plain, seconds
 from calculators.workbench import Answer, Calculator, Chart, LessonLink, Preset, Row, Table, run_it, shown
 
 MOST_OPERATIONS = 1_600
+SHORTEST_SECONDS = 1e-9  # below, the work of a stage vanishes beside the longest message in a sum of floats
 """Played and drawn: 16 stages of 50 micro-batches, forward and backward. More takes longer than a slider may."""
 MOST_STAGES_DRAWN = 16
 
@@ -95,6 +96,11 @@ class PipelineCase:
         if not sum(self.times.values()):
             raise ValueError(
                 "Forward, input gradient and weight gradient are all 0, so there is no work to plan."
+            )
+        if sum(self.times.values()) < SHORTEST_SECONDS:
+            raise ValueError(
+                "Forward, input gradient and weight gradient take less than a nanosecond together, but no stage works "
+                "so fast. Give one of them 1e-6 ms or more."
             )
 
     @property

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from calculators.fields import Choice, Decimal, ModelField, WholeNumber
 from calculators.pages import CALCULATORS
 from calculators.pages.model import MODEL
+from calculators.pages.pipeline import PIPELINE
 from calculators.predict.catalogue import MODELS
 from calculators.predict.codes import code_of
 from calculators.predict.configs import LARGEST_BYTES
@@ -116,6 +117,15 @@ def test_no_address_breaks_a_calculator(client, state, fragment):
 
     check_shown(response, page)
     assert ("<html" in response.content.decode()) is not fragment
+
+
+def test_work_too_short_to_be_told_from_nothing_is_refused(client):
+    times = {"forward": "0", "backward_input": "0", "backward_weight": "1e-275", "send": "100000"}
+
+    response = client.get(PIPELINE.address, times)
+
+    check_shown(response, PIPELINE)
+    assert "take less than a nanosecond together" in words(response)
 
 
 @pytest.mark.parametrize(

@@ -821,3 +821,11 @@ def test_a_task_that_no_layout_suits_has_an_empty_plan(shape, devices, tokens, b
     found = finite_or_refused(planner.plan, task=task, count=3)
 
     assert found is None or found.legal >= found.fitting
+
+
+@pytest.mark.parametrize(("work", "send"), [(1e-275, 0.0), (1e-9, 1e5), (1e-300, 1e18)])
+def test_work_that_would_be_lost_beside_a_message_is_refused(work, send):
+    with pytest.raises(ValueError, match=r"^send is .* too short to tell from nothing beside it\."):
+        schedules.timetable(
+            "1f1b", stages=2, micro_batches=2, forward=0, backward_input=0, backward_weight=work, send=send
+        )

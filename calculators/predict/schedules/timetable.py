@@ -196,6 +196,12 @@ def timetable(
             "Give one of them a time."
         )
     _check_time("send", send)
+    longest = max(map(max, times))
+    if longest < max(1e-200, 1e-12 * send):  # in the sum of both it would be lost
+        raise ValueError(
+            f"send is {send:g}, but no work takes more than {longest:g} s, too short to tell from nothing beside it. "
+            "Give work or messages another time."
+        )
     if overlapped is not None:
         _check_time("overlapped", overlapped)
     return _play(
