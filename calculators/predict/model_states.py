@@ -30,6 +30,7 @@ class Optimizer:
     """Bytes for each parameter: its weight, its gradient, and what the optimizer remembers of it.
 
     state       the parts of the optimizer's state, each with its bytes
+    exchanged_gradient_bytes  of a gradient on its way between replicas
     leaves_out  what others count and this does not, as a sentence; empty where nothing is
     """
 
@@ -37,6 +38,7 @@ class Optimizer:
     name: str
     weight_bytes: float
     gradient_bytes: float
+    exchanged_gradient_bytes: float
     state: tuple[tuple[str, float], ...]
     source: str
     leaves_out: str = ""
@@ -59,6 +61,7 @@ MIXED_ADAM = Optimizer(
     name="Adam, mixed precision (16 B)",
     weight_bytes=2,
     gradient_bytes=2,
+    exchanged_gradient_bytes=2,
     state=_ADAM,
     source="ZeRO, arXiv 1910.02054 §3.1: 2 + 2 + K, K = 12",
 )
@@ -67,6 +70,7 @@ MEGATRON_ADAM = Optimizer(
     name="Adam, gradients in fp32 (18 B)",
     weight_bytes=2,
     gradient_bytes=4,
+    exchanged_gradient_bytes=4,
     state=_ADAM,
     source="Megatron-LM theoretical_memory_usage.py: 18 bytes a parameter, 6 + 12/dp with the distributed optimizer",
 )
@@ -75,6 +79,7 @@ ACCUMULATING_ADAM = Optimizer(
     name="Adam, gradients in bf16 and fp32 (20 B)",
     weight_bytes=2,
     gradient_bytes=6,
+    exchanged_gradient_bytes=4,  # the 32-bit sums
     state=_ADAM,
     source="Ultra-Scale Playbook (Hugging Face): 16 bytes a parameter and 4 for accumulating gradients in fp32",
 )
@@ -83,6 +88,7 @@ BRIDGE_ADAM = Optimizer(
     name="Adam, all in 16 bits (8 B)",
     weight_bytes=2,
     gradient_bytes=2,
+    exchanged_gradient_bytes=2,
     state=(("momentum in bf16", 2.0), ("variance in bf16", 2.0)),
     source="Megatron Bridge, page on parallelism: 140 + 140 + 280 GB for 70 billion parameters",
     leaves_out="It has no fp32 master weights, and its momentum and variance are in 16 bits. Mixed precision with "
@@ -93,6 +99,7 @@ PLAIN_ADAM = Optimizer(
     name="Adam, all in fp32 (16 B)",
     weight_bytes=4,
     gradient_bytes=4,
+    exchanged_gradient_bytes=4,
     state=(("momentum in fp32", 4.0), ("variance in fp32", 4.0)),
     source="torch.optim.Adam on fp32 parameters: two moments of the parameter's own type",
 )

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from calculators.predict.arrays import MOST, Floats, floats, is_whole, said, whole
 from calculators.predict.clusters import Cluster
+from calculators.predict.implementations import MEGATRON
 from calculators.predict.memory import MIXED_ADAM, Memory, Optimizer, serving_memory, training_memory
 from calculators.predict.rules import Case, legal
 from calculators.predict.shapes import Layouts, ModelShape, Phase, Recompute
@@ -559,7 +560,8 @@ def _costs(task: Task, layouts: Layouts) -> tuple[Floats, Memory, StepTime, Floa
     memory = training_memory(
         shape, layouts, tokens=tokens, micro_batches=micro_batches, optimizer=task.optimizer
     )
-    time = training_step(shape, layouts, cluster, tokens=tokens, batch=batch)
+    program = replace(MEGATRON, gradient_bytes=task.optimizer.exchanged_gradient_bytes)
+    time = training_step(shape, layouts, cluster, tokens=tokens, batch=batch, implementation=program)
     seconds = time.total
     return micro_batches, memory, time, seconds, batch * tokens / seconds
 

@@ -50,6 +50,7 @@ class Work:
     """What is to be done, and what a device reaches of its data sheet.
 
     weight, gradient, state   bytes of a parameter, its gradient and the optimizer's memory of it
+    exchanged                 bytes of a gradient on its way between replicas
     matmul, bandwidth         the two fitted shares
     """
 
@@ -62,6 +63,7 @@ class Work:
     weight: float
     gradient: float
     state: float
+    exchanged: float
     matmul: float
     bandwidth: float
 
@@ -528,7 +530,6 @@ PERMUTED = 8  # into the experts' order and back
 LOGITS = (2 + 4) + 4 + (4 + 4) + (4 + 4) + 4 + (4 + 4) + (4 + 4) + (4 + 2)
 # norm of the gradient, clipped, Adam, to 16 bits, zeroed
 UPDATE = 4 + (4 + 4) + (16 + 12) + (4 + 2) + 4
-GRADIENT = 4  # exchanged in 32 bits
 TAKEN = 24 / 108  # of a device's units, by a collective beside a matrix product: NCCL's 24 channels
 
 
@@ -790,7 +791,7 @@ def data_time(
             seconds += ring(work, split.expert_dp, step, experts * bytes_each, calls=deepest)
         return seconds
 
-    gradients, weights = calls(GRADIENT), calls(work.shape.bytes_per_element)
+    gradients, weights = calls(work.exchanged), calls(work.shape.bytes_per_element)
     there, back = 0.0, 2 * gradients  # plain replicas all-reduce
     if split.zero > 0:
         there, back = weights, gradients
@@ -807,7 +808,7 @@ def tied_time(work: Work, split: Split) -> float:
     """Gradients of an embedding that is the output matrix too: both ends of a pipeline add up theirs."""
     if not work.shape.tied_embeddings or split.pp == 1:
         return 0.0
-    size = GRADIENT * work.shape.vocab_size * work.shape.hidden_size / split.tp
+    size = work.exchanged * work.shape.vocab_size * work.shape.hidden_size / split.tp
     return outermost(work, split.pp, split.dp * split.tp * split.cp, rounds=2, size=size)
 
 

@@ -12,6 +12,7 @@ from calculators.predict import planner
 from calculators.predict.catalogue import MODELS
 from calculators.predict.clusters import Cluster, Link, Tier, two_tiers
 from calculators.predict.devices import DEVICES, Device
+from calculators.predict.implementations import MEGATRON
 from calculators.predict.links import rung
 from calculators.predict.memory import OPTIMIZERS
 from calculators.predict.planner import (
@@ -163,6 +164,7 @@ def slow_work(task):
         weight=task.optimizer.weight_bytes,
         gradient=task.optimizer.gradient_bytes,
         state=sum(size for _, size in task.optimizer.state),
+        exchanged=task.optimizer.exchanged_gradient_bytes,
         matmul=FITTED.matmul,
         bandwidth=FITTED.bandwidth,
     )
@@ -365,7 +367,15 @@ def test_a_row_is_a_layout_that_can_be_calculated_on_with():
     task = TASKS["dense"]
     best = plan(task).best
 
-    step = training_step(task.shape, best.layout(1), task.cluster, tokens=task.tokens, batch=task.batch)
+    program = replace(MEGATRON, gradient_bytes=task.optimizer.exchanged_gradient_bytes)
+    step = training_step(
+        task.shape,
+        best.layout(1),
+        task.cluster,
+        tokens=task.tokens,
+        batch=task.batch,
+        implementation=program,
+    )
 
     assert step.total.item() == pytest.approx(best["step_seconds"][1], rel=1e-12)
 
@@ -666,3 +676,14 @@ def test_a_plan_of_no_layouts_is_refused():
         ValueError, match=exactly("count is 0, but a plan names at least the quickest layout. Use 1 or more.")
     ):
         plan(task_of(), count=0)
+
+
+def test_gradients_travel_as_wide_as_the_optimizer_s_sums_are():
+    # plain replicas of a dense model: only the all-reduce of the gradients differs between the two
+    task, space = task_of(), Space(micro_batch=(1,))
+    sixteen, thirty_two = (
+        next(evaluate(replace(task, optimizer=OPTIMIZERS[key]), space))["data_seconds"].item()
+        for key in ("mixed-adam", "megatron-adam")
+    )
+
+    assert 0 < sixteen < thirty_two
