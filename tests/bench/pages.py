@@ -36,15 +36,13 @@ def measure() -> list[Result]:
     results = []
     for page in pages:
         weight = f"{page['kilobytes']:.1f} kB compressed" + (", and plotly.js" if page["plotly"] else "")
-        results.append(
-            within(
-                f"server time of {page['name']}",
-                page["milliseconds"],
-                _goal(page["name"]),
-                "ms",
-                note=f"{page['queries']} queries, {weight}",
-            ).judged_at(page["slowness"])
-        )
+        name, note = f"server time of {page['name']}", f"{page['queries']} queries, {weight}"
+        goal = _goal(page["name"])
+        if goal is None:
+            results.append(Result(name=name, value=page["milliseconds"], unit="ms", note=note))
+        else:
+            timed = within(name, page["milliseconds"], goal, "ms", note=note)
+            results.append(timed.judged_at(page["slowness"]))
     most = max(pages, key=lambda page: page["queries"])
     heaviest = max(pages, key=lambda page: page["kilobytes"])
     charts = [page["name"] for page in pages if page["plotly"]]
@@ -65,10 +63,10 @@ def measure() -> list[Result]:
     ]
 
 
-def _goal(name: str) -> float:
-    """What a page may take: the planner goes through a hundred thousand layouts, another calculator hardly anything."""
+def _goal(name: str) -> float | None:
+    """What a page may take; None for a planner that searches more than a 70B model on 1,024 devices, as it opens."""
     if name.startswith("planner"):
-        return PLANNER_MILLISECONDS
+        return PLANNER_MILLISECONDS if name == "planner" else None
     return CALCULATOR_MILLISECONDS if name.startswith("calculator ") else MILLISECONDS
 
 
