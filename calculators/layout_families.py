@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from calculators.exchange_trials import calculated_calls, exchange_trial
@@ -52,7 +53,7 @@ def run_of(case: LayoutCase, axis: str, traffic: Traffic | None = None) -> Trial
     traffic  what `of_a_rank` found; without it, the axis of all stages together
     """
     if axis in ("tp", "pp"):
-        return trial(
+        return _trial(
             Calculation(
                 job=Job.TENSOR if axis == "tp" else Job.PIPELINE,
                 phase=case.phase,
@@ -71,6 +72,11 @@ def run_of(case: LayoutCase, axis: str, traffic: Traffic | None = None) -> Trial
     traffic = traffic or case.composition.axes[axis]
     row_bytes = case.shape.hidden_size * case.shape.bytes_per_element
     return exchange_trial(calculated_calls(traffic, pattern, row_bytes=row_bytes))
+
+
+_trial = lru_cache(maxsize=256)(
+    trial
+)  # it halves a size until the run is short, and most changes leave it alone
 
 
 def _pattern(case: LayoutCase, axis: str) -> Pattern | None:
@@ -171,6 +177,7 @@ def _replicas(case: LayoutCase, held: float, ranks: float) -> Traffic:
         stage=STAGES[case.layout.zero],
         phase=case.phase,
         micro_batches=case.micro_batches if case.is_training else 1,
+        gradient_bytes_per_element=case.gradient_bytes,
         weight_bytes_per_element=case.shape.bytes_per_element,
         backend=case.backend,
     )

@@ -7,7 +7,7 @@ same numbers on every page.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from calculators.predict.arrays import Floats, floats
 from calculators.predict.clusters import Cluster
 from calculators.predict.collectives import TEXTBOOK, Backend
+from calculators.predict.implementations import MEGATRON
 from calculators.predict.memory import MIXED_ADAM, Memory, Optimizer, serving_memory, training_memory
 from calculators.predict.rules import Case as RulesCase
 from calculators.predict.rules import Violation, violations
@@ -193,6 +194,11 @@ class LayoutCase:
         """Whether the devices do; otherwise dp is what fits and the rest is idle."""
         return self.layout.world_size == self.cluster.devices
 
+    @property
+    def gradient_bytes(self) -> float:
+        """Of each gradient on its way between replicas."""
+        return self.optimizer.exchanged_gradient_bytes
+
     @cached_property
     def rules(self) -> tuple[Violation, ...]:
         """Everything that the rules say against it, advice and notes included."""
@@ -222,13 +228,15 @@ class LayoutCase:
     @property
     def asked(self) -> dict[str, Any]:
         """The arguments of `composed`, but for the model."""
-        backend = {} if self.backend is TEXTBOOK else {"backend": self.backend}
+        more: dict[str, Any] = {} if self.backend is TEXTBOOK else {"backend": self.backend}
+        if self.is_training and self.gradient_bytes != 2:  # what `composed` takes unasked
+            more["gradient_bytes_per_element"] = self.gradient_bytes
         return {
             "layouts": self.layouts,
             "phase": self.phase,
             "tokens": self.tokens,
             "batch": self.batch if self.is_training else self.sequences_of_a_replica,
-            **backend,
+            **more,
         }
 
     @cached_property
@@ -270,7 +278,15 @@ class LayoutCase:
     def time(self) -> StepTime:
         """What a step, a token or the prompts wait for."""
         if self.is_training:
-            return training_step(self.shape, self.layouts, self.cluster, tokens=self.tokens, batch=self.batch)
+            program = replace(MEGATRON, gradient_bytes=self.gradient_bytes)  # as the planner does
+            return training_step(
+                self.shape,
+                self.layouts,
+                self.cluster,
+                tokens=self.tokens,
+                batch=self.batch,
+                implementation=program,
+            )
         if self.phase is Phase.DECODE:
             return decode_step(
                 self.shape,

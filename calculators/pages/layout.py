@@ -636,7 +636,7 @@ def _kinds(found: HeatMap, what: str) -> Table:
                     f"inside {what} {kind.sender}"
                     if kind.sender == kind.receiver
                     else f"{what} {kind.sender} to {kind.receiver}",
-                    both_bytes(kind.each_bytes),
+                    iec_bytes(kind.each_bytes),
                 )
             )
             for kind in kinds[:MOST_KINDS]

@@ -38,6 +38,9 @@ from calculators.workbench import (
 SHOWN = 10
 MOST_MARKS = 20
 LEAST_APART = 0.01
+"""Marks of the frontier that are nearer to each other than this share of the picture are drawn as one."""
+MOST_BEYOND = 4
+"""It ends at this many times the memory that is there."""
 GIB = 2**30
 
 
@@ -545,7 +548,11 @@ def _frontier(form: PlannerForm, found: Plan) -> Chart:
         caption=(
             "More memory buys speed: each mark is a layout that none beats in both. Left of the line they fit; right "
             "of it is what a larger device would allow."
-            + (f" {counted(left_out, 'mark')} that hardly differ are left out." if left_out else "")
+            + (
+                f" {counted(left_out, 'mark')} that hardly differ, or need far more memory than there is, are left out."
+                if left_out
+                else ""
+            )
         ),
         table=Table(
             name="frontier",
@@ -567,11 +574,13 @@ def _frontier(form: PlannerForm, found: Plan) -> Chart:
 
 
 def _thinned(found: Plan) -> tuple[Evaluated, int]:
-    """The frontier without marks that lie on one another, and how many were left out.
+    """The frontier without marks that lie on one another or far beyond the limit, and how many were left out.
 
-    The quickest that fits always stays, and both ends.
+    The quickest that fits always stays, and both ends of the rest.
     """
-    edge, limit = found.frontier, max(found.task.limit_bytes, 1.0)
+    limit = max(found.task.limit_bytes, 1.0)
+    whole = found.frontier["memory_bytes"]
+    edge = found.frontier.rows(np.flatnonzero(whole <= MOST_BEYOND * max(limit, whole.min())))
     up = edge["tokens_per_second"] / edge["tokens_per_second"].max()
     across = edge["memory_bytes"] / max(limit, edge["memory_bytes"].min())
     always = {0, len(edge) - 1, int(np.count_nonzero(edge["memory_bytes"] <= limit)) - 1}
@@ -583,7 +592,7 @@ def _thinned(found: Plan) -> tuple[Evaluated, int]:
             if row in always or distance >= apart:
                 kept.append(row)
         apart *= 1.5
-    return edge.rows(np.array(kept)), len(edge) - len(kept)
+    return edge.rows(np.array(kept)), len(whole) - len(kept)
 
 
 PLANNER = Calculator(

@@ -20,6 +20,7 @@ from calculators.layouts import MEMORY_PARTS, TIME_PARTS, describe
 from calculators.pages.layout import GIB, LAYOUT, MOST_HOSTS, LayoutForm
 from calculators.predict.catalogue import MODELS
 from calculators.predict.collectives import BACKENDS
+from calculators.predict.implementations import MEGATRON
 from calculators.predict.memory import serving_memory, training_memory
 from calculators.predict.rules import check
 from calculators.predict.shapes import Layout, Layouts, Phase, Recompute
@@ -85,6 +86,7 @@ STATES = {
     "prefill": {"phase": "prefill", "cp": "2", "pp": "2", "batch": "4"},
     "decode": {"phase": "decode", "pp": "2", "batch": "16"},
     "decode with experts": MIXTRAL | {"phase": "decode", "batch": "32"},
+    "gradients in fp32": {"optimizer": "megatron-adam"},
     "a tree": {"backend": "NCCL, tree"},
     "gloo": {"backend": "gloo"},
     "a switch": {"backend": "NVLS"},
@@ -117,7 +119,10 @@ def test_time_and_memory_are_those_of_the_planner_s_functions(client, query):
     case = case_of(query)
     layouts, cluster, sequences = case.layouts, case.cluster, -(-case.batch // case.layout.dp)
     if case.phase is Phase.TRAINING:
-        step = training_step(case.shape, layouts, cluster, tokens=case.tokens, batch=case.batch)
+        program = replace(MEGATRON, gradient_bytes=case.optimizer.exchanged_gradient_bytes)
+        step = training_step(
+            case.shape, layouts, cluster, tokens=case.tokens, batch=case.batch, implementation=program
+        )
         memory = training_memory(
             case.shape,
             layouts,
@@ -184,6 +189,18 @@ def test_a_link_inside_hosts_of_one_device_is_left_out(client):
     )
 
     assert rows(response, "tiers")[0][1:] == ["InfiniBand NDR, one port"]
+
+
+def test_wider_gradients_take_twice_the_bytes_of_their_half(client):
+    narrow, wide = case_of({}), case_of({"optimizer": "megatron-adam"})
+
+    half = {part.share.what: part.sent.max() for part in narrow.axes["dp"].parts}
+    assert {part.share.what: part.sent.max() for part in wide.axes["dp"].parts} == {
+        "gradients": 2 * half["gradients"],
+        "weights": half["weights"],
+    }
+    assert wide.seconds > narrow.seconds
+    assert "gradient_bytes_per_element=4" in client.get(PAGE, {"optimizer": "megatron-adam"}).content.decode()
 
 
 @pytest.mark.parametrize("name", ["", "gloo", "NVLS"])
@@ -254,7 +271,7 @@ def test_up_to_sixty_four_ranks_are_drawn_each_pair_a_hollow_cell_of_its_axis(cl
     assert "A line begins each host." in said(response)
     kinds = rows(response, "kinds")
     assert sum(int(row[0].replace(",", "")) for row in kinds[1:]) == np.count_nonzero(total)
-    assert kinds[1] == ["64", "TP", "rank 0 to 1", both_bytes(total[0, 1])]
+    assert kinds[1] == ["64", "TP", "rank 0 to 1", iec_bytes(total[0, 1])]
 
 
 def test_more_ranks_are_drawn_host_by_host_and_the_page_says_so(client):

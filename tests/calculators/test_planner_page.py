@@ -33,7 +33,13 @@ HOME = {
     "batch": "1",
 }
 EXPERTS = {"devices": "32", "model": "mixtral-8x7b", "tokens": "4096", "batch": "128"}
-SITUATIONS = {"training": SMALL, "serving": SERVING, "at home": HOME, "experts": EXPERTS}
+SITUATIONS = {
+    "training": SMALL,
+    "gradients in fp32": SMALL | {"optimizer": "megatron-adam"},
+    "serving": SERVING,
+    "at home": HOME,
+    "experts": EXPERTS,
+}
 
 
 def said(response):
@@ -152,6 +158,7 @@ def test_the_frontier_rises_with_memory_and_keeps_the_quickest_that_fits(client)
     assert len(shown) == len(marks["x"]) <= MOST_MARKS
     assert len(shown) + _thinned(found)[1] == len(found.frontier)
     assert [row[-1] for row in shown] == ["yes" if x <= 76 else "no" for x in marks["x"]]
+    assert max(marks["x"]) <= 4 * 76
     [line] = figure(response, "frontier")["layout"]["shapes"]
     assert line["x0"] == line["x1"] == 76
 
@@ -246,7 +253,7 @@ def test_what_is_much_slower_is_said_as_a_factor(client):
         (SERVING, "All 7 that fit, the quickest first. A layout leads to all about it."),
         (SMALL, "that fit. A layout leads to all about it."),
         (SMALL, "All were calculated; none was guessed or sampled."),
-        ({}, "marks that hardly differ are left out."),
+        ({}, "marks that hardly differ, or need far more memory than there is, are left out."),
         (
             {"devices": "7", "batch": "64"},
             "No layout of 7 devices keeps every rule: 80 layers, 64 attention heads, 64 sequences do not share out "
