@@ -1,5 +1,7 @@
 """What each way to split leaves on a device: the picture beside an advice, calculated for a model of its kind."""
 
+from functools import lru_cache
+
 from calculators.families import WAYS, Way
 from calculators.figures import NO_FILL, Figure, axis, figure
 from calculators.predict.catalogue import MODELS
@@ -13,13 +15,17 @@ LEAST, MOST = 2, 8
 
 
 def relief_chart(*, training: bool, sparse: bool, devices: int) -> Chart:
-    """Shares of what one device would hold alone, for every way over `devices` (from 2 to 8: all ways go together).
+    """Shares of what one device would hold alone, for every way over `devices` (2, 4 or 8: over those all ways go).
 
     training   model states and activations of a training step; otherwise weights, and keys and values of a sequence
     sparse     a model with experts, Mixtral 8x7B; otherwise a dense one, Llama 3.1 8B
     """
+    return _chart(training, sparse, max(LEAST, min(MOST, 1 << (devices.bit_length() - 1))))
+
+
+@lru_cache  # there are a dozen
+def _chart(training: bool, sparse: bool, count: int) -> Chart:
     shape = MODELS["mixtral-8x7b" if sparse else "llama-3.1-8b"].shape
-    count = max(LEAST, min(MOST, 1 << (devices.bit_length() - 1)))
     ways = [way for way in WAYS.values() if sparse or not way.needs_experts]
     alone = _held(shape, Layouts(), training)
     left = [

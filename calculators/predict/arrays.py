@@ -115,20 +115,29 @@ def _checked(
     given: Mapping[str, ArrayLike], *, low: float, low_words: str, high: float = MOST
 ) -> dict[str, Floats]:
     arrays = {name: _array(name, values) for name, values in given.items()}
+    shaped = 0
     for name, values in arrays.items():
-        fine = (values >= low) & (values <= high)  # not-a-number is neither
-        if not fine.all():
-            wrong = values[~fine].flat[0]
+        if values.ndim:
+            shaped += 1
+            fine = (values >= low) & (values <= high)  # not-a-number is neither
+            wrong = None if fine.all() else values[~fine].flat[0]
+        else:  # most are one number, and plain Python compares those ten times as fast
+            wrong = None if low <= values.item() <= high else values
+        if wrong is not None:
             raise ValueError(
                 f"{name} is {wrong:g}, but it must be a number, {low_words} and at most {high:g}."
             )
-    check_broadcast(arrays)
+    if shaped > 1:
+        check_broadcast(arrays)
     return arrays
 
 
 def _array(name: str, values: ArrayLike) -> Floats:
     if isinstance(values, np.ndarray) and values.dtype == np.float64:
         return values
+    # the usual case, quickly; larger integers may not have a float64
+    if (type(values) is int and abs(values) <= MOST_MULTIPLIED) or type(values) is float:
+        return np.array(values, dtype=np.float64)
     try:
         array = np.asarray(values)
         if (
