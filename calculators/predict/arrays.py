@@ -117,12 +117,8 @@ def _checked(
     arrays = {name: _array(name, values) for name, values in given.items()}
     shaped = 0
     for name, values in arrays.items():
-        if values.ndim:
-            shaped += 1
-            fine = (values >= low) & (values <= high)  # not-a-number is neither
-            wrong = None if fine.all() else values[~fine].flat[0]
-        else:  # most are one number, and plain Python compares those ten times as fast
-            wrong = None if low <= values.item() <= high else values
+        shaped += values.ndim > 0
+        wrong = _outside(values, low, high)
         if wrong is not None:
             raise ValueError(
                 f"{name} is {wrong:g}, but it must be a number, {low_words} and at most {high:g}."
@@ -132,7 +128,16 @@ def _checked(
     return arrays
 
 
-def _array(name: str, values: ArrayLike) -> Floats:
+def _outside(values: Floats, low: float, high: float) -> float | None:
+    """A value that is not from `low` to `high`, as not-a-number is not; None where all are."""
+    if not values.ndim:  # most are one number, and plain Python compares those ten times as fast
+        value = float(values)
+        return None if low <= value <= high else value
+    fine = (values >= low) & (values <= high)
+    return None if fine.all() else float(values[~fine].flat[0])
+
+
+def _array(name: str, values: object) -> Floats:
     if isinstance(values, np.ndarray) and values.dtype == np.float64:
         return values
     # the usual case, quickly; larger integers may not have a float64
