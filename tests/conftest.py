@@ -4,7 +4,12 @@ import importlib.util
 import os
 import shutil
 
+import hypothesis
 import pytest
+
+# No test fails on time: on a busy machine an example may take any.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 REQUIRE_ALL = os.environ.get("SIXFOLD_REQUIRE_ALL") == "1"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
