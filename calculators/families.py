@@ -15,7 +15,7 @@ from calculators.exchange_trials import calculated_calls, exchange_trial
 from calculators.lab.spec import Family, Job, Pattern
 from calculators.predict.collectives import TEXTBOOK, Backend
 from calculators.predict.memory import serving_memory
-from calculators.predict.parameters import total_parameters
+from calculators.predict.models.parameters import total_parameters
 from calculators.predict.rules import Case as RulesCase
 from calculators.predict.rules import Violation, check, legal
 from calculators.predict.shapes import Layout, Layouts, ModelShape, Phase

@@ -11,7 +11,7 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 
-from calculators.predict.catalogue import MODELS, Model
+from calculators.predict.models.catalogue import MODELS, Model
 from calculators.predict.shapes import ModelShape, Phase
 from calculators.widgets import Select, TextInput
 
@@ -153,7 +153,7 @@ class AddressForm(forms.Form):
 
 
 class ModelField(forms.ChoiceField):
-    """A model: one of the catalogue by its key, or any other by its code (`calculators.predict.codes`).
+    """A model: one of the catalogue by its key, or any other by its code (`calculators.predict.models.codes`).
 
     Cleans to a `ModelShape`; the code of a model that was pasted joins the list that the page shows.
     """
@@ -212,7 +212,7 @@ def model_key(shape: ModelShape) -> str:
     for key, model in MODELS.items():
         if model.shape == shape:
             return key
-    from calculators.predict.codes import code_of
+    from calculators.predict.models.codes import code_of
 
     return code_of(shape)
 
@@ -236,7 +236,7 @@ def _grouped(models: Iterable[Model]) -> list[tuple[str, list[tuple[str, str]]]]
 
 
 def _shape_of(code: str) -> ModelShape:
-    from calculators.predict.codes import shape_of
+    from calculators.predict.models.codes import shape_of
 
     return shape_of(code)
 

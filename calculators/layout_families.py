@@ -14,7 +14,7 @@ from typing import Any
 from calculators.exchange_trials import calculated_calls, exchange_trial
 from calculators.lab.spec import Job, Pattern
 from calculators.layouts import LayoutCase
-from calculators.predict.model_states import rank_parameters
+from calculators.predict.memory.states import rank_parameters
 from calculators.predict.shapes import Phase, Recompute
 from calculators.predict.stages import layers_of_stage
 from calculators.predict.traffic import (

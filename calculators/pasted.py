@@ -10,8 +10,8 @@ from django.views.decorators.http import require_POST
 
 from calculators.fields import model_key
 from calculators.pages.model import MODEL
-from calculators.predict.catalogue import preset_of
-from calculators.predict.configs import LARGEST_BYTES, ConfigError, read_config
+from calculators.predict.models.catalogue import preset_of
+from calculators.predict.models.configs import LARGEST_BYTES, ConfigError, read_config
 from calculators.predict.shapes import ModelShape
 from calculators.workbench import show
 from tutor.htmx import HtmxHttpRequest

@@ -6,9 +6,9 @@ from enum import Enum
 from typing import Any
 
 from calculators.fields import model_key
-from calculators.predict.catalogue import MODELS, model
 from calculators.predict.devices import DEVICES, Device, device
 from calculators.predict.links import RUNGS, Rung, rung
+from calculators.predict.models.catalogue import MODELS, model
 from calculators.predict.shapes import ModelShape
 
 _WIDTH = 96
@@ -66,7 +66,7 @@ def _model(shape: ModelShape, imports: set[tuple[str, str]]) -> str:
     key = model_key(shape)
     if key in MODELS:
         return f"{_named(model, key, imports)}.shape"
-    from calculators.predict.codes import shape_of
+    from calculators.predict.models.codes import shape_of
 
     return _named(shape_of, key, imports)
 

@@ -4,8 +4,8 @@ from functools import lru_cache
 
 from calculators.families import WAYS, Way
 from calculators.figures import NO_FILL, Figure, axis, figure
-from calculators.predict.catalogue import MODELS
 from calculators.predict.memory import serving_memory, training_memory
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import Layouts, ModelShape
 from calculators.units import counted, whole_percent
 from calculators.workbench import Chart, Row, Table

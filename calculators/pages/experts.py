@@ -12,9 +12,9 @@ from calculators.fields import AddressForm, Choice, Decimal, ModelField, WholeNu
 from calculators.figures import axis, figure, level, predicted_bar
 from calculators.lab.spec import Pattern
 from calculators.predict.arrays import Floats
-from calculators.predict.routing import RoutedLayer, skewed_layer
-from calculators.predict.routing_formulas import routing_formulas
 from calculators.predict.shapes import Experts, ModelShape
+from calculators.predict.traffic.routing import RoutedLayer, skewed_layer
+from calculators.predict.traffic.routing_formulas import routing_formulas
 from calculators.python_calls import python_call
 from calculators.units import both_bytes, counted, iec_bytes, percent, plain
 from calculators.workbench import Answer, Calculator, Chart, LessonLink, Preset, Row, Table, run_it, shown

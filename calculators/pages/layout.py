@@ -29,7 +29,7 @@ from calculators.predict.collectives import BACKENDS, transfer_seconds
 from calculators.predict.memory import OPTIMIZERS
 from calculators.predict.rules import Violation, check
 from calculators.predict.shapes import Layout, Phase, Recompute
-from calculators.predict.traffic import Traffic, block_matrix, composed, pair_matrix, tier_bytes
+from calculators.predict.traffic import Traffic, block_matrices, composed, tier_bytes
 from calculators.python_calls import python_call
 from calculators.units import both_bytes, counted, iec_bytes, plain, seconds, whole_percent
 from calculators.workbench import (
@@ -564,9 +564,7 @@ def _pairs(case: LayoutCase) -> Pairs:
             "are no pairs to show."
         )
     if devices <= MOST_IN_A_PICTURE:
-        found = HeatMap(
-            matrices={name: pair_matrix(case.composition, axis=name) for name in case.axes},
-        )
+        found = HeatMap(matrices=block_matrices(case.composition, devices=1))
         if devices <= MOST_IN_A_TABLE:
             says = f"What each rank (row) sends to each other for each {case.phase.unit}, in {found.unit}"
             return Pairs(says=says, table=found.table(says=says, name="pairs"), keys=_keys(found))
@@ -581,9 +579,7 @@ def _pairs(case: LayoutCase) -> Pairs:
             says=f"Pairs of ranks are shown for up to {MOST_IN_A_PICTURE} devices, and pairs of hosts for up to "
             f"{MOST_HOSTS}. Of {hosts:,} hosts the totals of each link above are all that is calculated."
         )
-    found = HeatMap(
-        matrices={name: block_matrix(case.composition, devices=in_a_host, axis=name) for name in case.axes}
-    )
+    found = HeatMap(matrices=block_matrices(case.composition, devices=in_a_host))
     return _drawn(case, found, what="host", every=1, draws=hosts <= MOST_IN_A_PICTURE)
 
 

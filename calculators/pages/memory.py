@@ -13,7 +13,6 @@ from calculators.families import Case as FamilyCase
 from calculators.fields import AddressForm, Choice, Decimal, ModelField, WholeNumber
 from calculators.figures import Figure, axis, figure, level, linear_byte_ticks, predicted_bar
 from calculators.predict.devices import Device, device
-from calculators.predict.levers import Case, Lever, Serving, Training, largest_part, levers, together
 from calculators.predict.memory import (
     OPTIMIZERS,
     PARTS,
@@ -23,7 +22,8 @@ from calculators.predict.memory import (
     serving_memory,
     training_memory,
 )
-from calculators.predict.memory_formulas import memory_formulas
+from calculators.predict.memory.formulas import memory_formulas
+from calculators.predict.memory.levers import Case, Lever, Serving, Training, largest_part, levers, together
 from calculators.predict.rules import Violation, check
 from calculators.predict.shapes import Layout, Layouts, Phase, Recompute
 from calculators.python_calls import python_call

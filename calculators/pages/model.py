@@ -11,9 +11,9 @@ from django.utils.safestring import SafeString
 from calculators.fields import AddressForm, Decimal, ModelField, model_key
 from calculators.figures import Figure, axis, figure, predicted_bar
 from calculators.lab.spec import Job
-from calculators.predict.catalogue import Model, preset_of
-from calculators.predict.model_formulas import cache_formula, parameter_formulas
-from calculators.predict.parameters import Parts, active_parameters, parameter_parts
+from calculators.predict.models.catalogue import Model, preset_of
+from calculators.predict.models.formulas import cache_formula, parameter_formulas
+from calculators.predict.models.parameters import Parts, active_parameters, parameter_parts
 from calculators.predict.reading import reading
 from calculators.predict.rules import sizes_that_work
 from calculators.predict.shapes import Layouts, ModelShape, Phase

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, positive
-from calculators.predict.kv_cache import tokens_in_layers
-from calculators.predict.parameters import computed_parameters
+from calculators.predict.memory.kv_cache import tokens_in_layers
+from calculators.predict.models.parameters import computed_parameters
 from calculators.predict.shapes import ModelShape
 
 SECONDS_PER_DAY = 86_400
@@ -51,7 +51,7 @@ def forward_flops(shape: ModelShape, *, tokens: ArrayLike, causal: bool = True) 
     2 for each parameter that a token is multiplied by (of the experts those that it visits), and 4·heads·head_dim for
     each token that it looks at: with `causal` those before it (and within a layer's window), else all of them.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> forward_flops(MODELS["llama-3.1-8b"].shape, tokens=8192).item() / 8192 / 1e9
     17.157332992
     """
@@ -66,7 +66,7 @@ def training_flops(
 ) -> Floats:
     """Operations of a training step of `batch` sequences: three times the forward pass. Recomputation is not counted.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> f"{training_flops(MODELS['llama-3.1-405b'].shape, tokens=8192, batch=2048).item():.2e}"
     '4.23e+19'
     """
@@ -81,7 +81,7 @@ def decode_flops(
 
     Those of one device of each stage, all stages together: tp shares all of them, cp the tokens that are looked at.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> decode_flops(MODELS["llama-3.1-70b"].shape, context_tokens=[0, 4096]).round(-9).tolist()
     [139000000000.0, 150000000000.0]
     """
@@ -141,7 +141,7 @@ def attended_tokens(shape: ModelShape, *, tokens: ArrayLike) -> Floats:
 
     Half of the sequence, s/2; in a layer with a window w < s: w − w²/(2s).
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> attended_tokens(MODELS["llama-3.1-8b"].shape, tokens=8192).item()
     4096.0
     """
@@ -175,7 +175,7 @@ class Matmul:
 def attention_matmuls(shape: ModelShape) -> tuple[Matmul, ...]:
     """The projections of one layer's attention, query, key and value of ordinary attention in one.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> [(each.inner, each.outer) for each in attention_matmuls(MODELS["llama-3.1-8b"].shape)]
     [(4096, 6144), (4096, 4096)]
     """

@@ -111,7 +111,7 @@ def exchanges(
     Source: Narayanan 2021 §3.2 for the all-reduces; LLMKube issue 1423 and distributed-llama's pull request 64 for
     figures. Raises ValueError where a size is below 1 or the algorithm is unknown.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> both = exchanges(MODELS["lesson"].shape, Layouts(tp=[2, 1], pp=[1, 2]))
     >>> both.calls.tolist(), both.sent_bytes.tolist(), both.rounds.tolist()
     ([128.0, 1.0], [1048576.0, 8200.0], [128.0, 2.0])

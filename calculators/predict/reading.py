@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, positive
 from calculators.predict.exchanges import sizes
-from calculators.predict.kv_cache import layer_bytes, tokens_in_layers
-from calculators.predict.model_states import attention_of_rank
-from calculators.predict.parameters import (
+from calculators.predict.memory.kv_cache import layer_bytes, tokens_in_layers
+from calculators.predict.memory.states import attention_of_rank
+from calculators.predict.models.parameters import (
     expert_parameters,
     feed_forward_parameters,
     norm_parameters,
@@ -59,7 +59,7 @@ def reading(
 
     Raises ValueError where a size is below 1 or a width not above 0.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> read = reading(MODELS["llama-3.1-70b"].shape, Layouts(tp=[1, 2]), context_tokens=1_000)
     >>> (read.weight_bytes / 1e9).round(1).tolist(), (read.kv_bytes / 1e6).round(1).tolist()
     ([139.0, 69.5], [327.7, 163.8])

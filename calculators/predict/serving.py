@@ -259,7 +259,7 @@ def decode_work(
     Source: ceiling as Σ bandwidth ÷ bytes read (oracle 12); operations as `decode_flops`. Raises ValueError where a
     size is below 1, a width not above 0 or the algorithm unknown.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> from calculators.predict.devices import DEVICES
     >>> sparks = decode_work(MODELS["llama-3.1-70b"].shape, Layouts(tp=[1, 2]), device=DEVICES["dgx-spark"])
     >>> sparks.device_ceiling.round(2).tolist()
@@ -334,7 +334,7 @@ def link_speed(
     At the lessons' sizes and 20 tokens/s, two ranks of tensor parallelism: without latency, at RDMA's, at kernel TCP's
     of 300 µs and at that of Wi-Fi, where no cable is fast enough.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> needed = link_speed(
     ...     MODELS["lesson"].shape, Layouts(tp=2), tokens_per_second=20, latency_seconds=[0, 5e-6, 300e-6, 10e-3]
     ... )

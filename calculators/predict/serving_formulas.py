@@ -26,7 +26,7 @@ def decode_formulas(work: DecodeWork, *, device: Device, link: Link, wanted: flo
 
     `work` is of one layout (scalars). Raises ValueError where `wanted` is not above 0.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> from calculators.predict.devices import DEVICES
     >>> from calculators.predict.serving import decode_work
     >>> from calculators.predict.shapes import Layouts

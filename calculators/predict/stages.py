@@ -23,7 +23,7 @@ def layers_of_stage(
 ) -> tuple[Floats, Floats]:
     """Layers of `stage` (from 0): those with an ordinary feed-forward block, and those with experts.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> dense, sparse = layers_of_stage(MODELS["llama-3.1-70b"].shape, [0, 1, 2], pp=3)
     >>> dense.tolist(), sparse.tolist()
     ([27.0, 27.0, 26.0], [0.0, 0.0, 0.0])

@@ -5,10 +5,10 @@ import tracemalloc
 
 import numpy as np
 
-from calculators.predict.catalogue import MODELS
 from calculators.predict.clusters import Link, two_tiers
 from calculators.predict.devices import DEVICES
 from calculators.predict.links import rung
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.planner import AXES, COLUMNS, LAYOUTS_IN_A_CHUNK, Task, evaluate
 from tests.bench import reference
 from tests.bench.results import Result, at_least, at_most, rate

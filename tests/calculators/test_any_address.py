@@ -14,9 +14,9 @@ from calculators.fields import Choice, Decimal, ModelField, WholeNumber
 from calculators.pages import CALCULATORS
 from calculators.pages.model import MODEL
 from calculators.pages.pipeline import PIPELINE
-from calculators.predict.catalogue import MODELS
-from calculators.predict.codes import code_of
-from calculators.predict.configs import LARGEST_BYTES
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.models.codes import code_of
+from calculators.predict.models.configs import LARGEST_BYTES
 from tests.calculators.reading import words
 
 READ = reverse("calculators:read-model")

@@ -1,4 +1,4 @@
-"""The experts page says what `calculators.predict.routing` calculates."""
+"""The experts page says what `calculators.predict.traffic.routing` calculates."""
 
 import re
 from html import unescape
@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from calculators.pages import CALCULATORS
 from calculators.pages.experts import EXPERTS, MOST_RANKS_DRAWN
-from calculators.predict.routing import skewed_layer
+from calculators.predict.traffic.routing import skewed_layer
 from calculators.units import iec_bytes
 from tests.calculators.reading import figure, table, words
 
@@ -123,7 +123,9 @@ def test_the_python_gives_the_page_s_numbers(client):
     html = client.get(PAGE, {"skew": "1", "capacity": "1.25"}).content.decode()
 
     code = unescape(
-        re.search(r"(from calculators\.predict\.routing import skewed_layer.*?)</", html, re.DOTALL)[1]
+        re.search(r"(from calculators\.predict\.traffic\.routing import skewed_layer.*?)</", html, re.DOTALL)[
+            1
+        ]
     )
     *imports, call = code.strip().split("\n\n")
     scope = {}

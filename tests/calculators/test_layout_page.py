@@ -18,10 +18,10 @@ from calculators.heat import MOST_IN_A_PICTURE, HeatMap
 from calculators.layout_families import of_a_rank, run_of
 from calculators.layouts import MEMORY_PARTS, TIME_PARTS, describe
 from calculators.pages.layout import GIB, LAYOUT, MOST_HOSTS, LayoutForm
-from calculators.predict.catalogue import MODELS
 from calculators.predict.collectives import BACKENDS
 from calculators.predict.implementations import MEGATRON
 from calculators.predict.memory import serving_memory, training_memory
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.rules import check
 from calculators.predict.shapes import Layout, Layouts, Phase, Recompute
 from calculators.predict.timing import decode_step, prefill, training_step

@@ -7,9 +7,9 @@ import pytest
 from django.urls import reverse
 
 from calculators.pages.link_speed import LINK_SPEED
-from calculators.predict.catalogue import MODELS
 from calculators.predict.devices import device
 from calculators.predict.links import LADDER, Reach, rung
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.serving import Verdict, decode_work
 from calculators.predict.shapes import Layouts
 from calculators.units import iec_bytes, seconds

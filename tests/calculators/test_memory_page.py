@@ -8,8 +8,8 @@ from django.urls import reverse
 
 from calculators.lab.spec import Job
 from calculators.pages.memory import MEMORY, MemoryForm
-from calculators.predict.catalogue import MODELS
 from calculators.predict.memory import serving_memory, training_memory
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import Layouts, Recompute
 from calculators.units import both_bytes, iec_bytes
 from tests.calculators.reading import figure, table, words

@@ -12,10 +12,10 @@ from django.urls import reverse
 from calculators.fields import ModelField
 from calculators.pages import CALCULATORS
 from calculators.pages.model import MODEL, Recount, people
-from calculators.predict.catalogue import MODELS
-from calculators.predict.codes import code_of, shape_of
-from calculators.predict.configs import LARGEST_BYTES, read_config
-from calculators.predict.parameters import active_parameters, parameter_parts
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.models.codes import code_of, shape_of
+from calculators.predict.models.configs import LARGEST_BYTES, read_config
+from calculators.predict.models.parameters import active_parameters, parameter_parts
 from calculators.predict.rules import sizes_that_work
 from tests.calculators.reading import figure, number, table, words
 

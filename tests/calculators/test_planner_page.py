@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from calculators.layouts import TIME_PARTS
 from calculators.pages.layout import LayoutForm
 from calculators.pages.planner import MOST_MARKS, PLANNER, SHOWN, PlannerForm, _kinds, _thinned
-from calculators.predict.catalogue import MODELS
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.planner import AXES, plan, space_of
 from calculators.units import iec_bytes, plain, seconds, whole_percent
 from tests.calculators.reading import figure, table, words

@@ -4,7 +4,7 @@ import pytest
 from django.urls import reverse
 
 from calculators.families import WAYS, Case
-from calculators.predict.catalogue import MODELS
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic import pipeline_parallel, tensor_parallel
 from calculators.units import both_bytes, iec_bytes, plain

@@ -7,7 +7,7 @@ from django.urls import reverse
 from calculators.fields import Decimal
 from calculators.lab.spec import Job, Phase, Spec
 from calculators.pages import CALCULATORS
-from calculators.predict.catalogue import MODELS
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import Layout, Layouts, Recompute
 from calculators.predict.shapes import Phase as PredictPhase
 from calculators.predict.traffic import tensor_parallel

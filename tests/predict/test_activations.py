@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calculators.predict.activations import Cut, KeptTensor, kept_tensors, layer_activations
-from calculators.predict.catalogue import MODELS
+from calculators.predict.memory.activations import Cut, KeptTensor, kept_tensors, layer_activations
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import Experts, LatentAttention, ModelShape, Recompute
 from calculators.predict.stages import in_flight
 from tests.predict.gpt import GIB, KORTHIKANTI, gpt

@@ -21,33 +21,20 @@ from hypothesis import strategies as st
 
 import calculators.predict
 from calculators.predict import (
-    activations,
     advisor,
     calibration,
-    catalogue,
     clusters,
-    codes,
     collectives,
     compute,
-    configs,
     devices,
     exchanges,
     gloo,
-    kv_cache,
-    levers,
     links,
     memory,
-    memory_formulas,
-    model_formulas,
-    model_states,
-    overlap,
-    parameters,
     placement,
     planner,
     reading,
     routes,
-    routing,
-    routing_formulas,
     rules,
     schedules,
     serving,
@@ -58,6 +45,11 @@ from calculators.predict import (
     traffic,
 )
 from calculators.predict.clusters import Cluster, Link, Tier, two_tiers
+from calculators.predict.memory import activations, kv_cache, levers
+from calculators.predict.memory import formulas as memory_formulas
+from calculators.predict.memory import states as model_states
+from calculators.predict.models import catalogue, codes, configs, parameters
+from calculators.predict.models import formulas as model_formulas
 from calculators.predict.rules import checks as rule_checks
 from calculators.predict.schedules import formulas as schedule_formulas
 from calculators.predict.shapes import (
@@ -70,6 +62,8 @@ from calculators.predict.shapes import (
     SlidingWindow,
 )
 from calculators.predict.timing import Efficiency
+from calculators.predict.traffic import overlap, routing, routing_formulas
+from calculators.predict.traffic import pairs as traffic_pairs
 
 DENSE = catalogue.MODELS["llama-3.1-8b"].shape
 SPARSE = catalogue.MODELS["mixtral-8x7b"].shape
@@ -480,6 +474,7 @@ CALLS = [
     (traffic.host_copies, {"experts_per_token": 8, "hosts": 8, "most_hosts": 4}),
     (traffic.pair_matrix, {"composition": MOVED}),
     (traffic.block_matrix, {"composition": MOVED, "devices": 2}),
+    (traffic_pairs.block_matrices, {"composition": MOVED, "devices": 2}),
     (traffic.tier_bytes, {"composition": MOVED, "cluster": CLUSTER}),
     (
         traffic.pipeline_parallel,
@@ -537,15 +532,15 @@ VALUES = [
 """Every value that checks itself, in the same way."""
 
 WITHIN = {
-    "activations": "bytes_per_token beside_the_matrices first_stage_bytes_per_token last_stage_bytes_per_token",
+    "memory.activations": "bytes_per_token beside_the_matrices first_stage_bytes_per_token last_stage_bytes_per_token",
     "advisor.procedure": "in_use broken_rules",
     "advisor.rejections": "rejected",
     "arrays": "floats counts amounts positive products numbers whole is_whole said check_broadcast check_group",
     "compute": "feed_forward_matmuls",
-    "config_text": "read_object shown listed",
+    "models.text": "read_object shown listed",
     "exchanges": "sizes",
     "formulas": "tex tex_short tex_scaled tex_bytes tex_product legend_of",
-    "kv_cache": "cache_of_rank check_dcp layers_without_window tokens_in_layers layer_bytes",
+    "memory.kv_cache": "cache_of_rank check_dcp layers_without_window tokens_in_layers layer_bytes",
     "rules.case": "divides",
     "schedules.closed": "sends_per_pass",
     "schedules.kinds": "chunks_of",

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from calculators.predict import catalogue
-from calculators.predict.catalogue import MODELS, Release, model
-from calculators.predict.parameters import embedding_parameters, output_parameters
+from calculators.predict.models import catalogue
+from calculators.predict.models.catalogue import MODELS, Release, model
+from calculators.predict.models.parameters import embedding_parameters, output_parameters
 from tests.predict.sentences import exactly
 
 PUBLISHED = [preset for preset in MODELS.values() if preset.published_parameters]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS
-from calculators.predict.codes import LONGEST_CODE, MOST, SOURCE, code_of, shape_of
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.models.codes import LONGEST_CODE, MOST, SOURCE, code_of, shape_of
 from calculators.predict.shapes import Experts, LatentAttention, ModelShape, SlidingWindow
 from tests.predict.sentences import exactly
 

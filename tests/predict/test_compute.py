@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS
 from calculators.predict.compute import (
     attended_tokens,
     attention_matmuls,
@@ -18,7 +17,12 @@ from calculators.predict.compute import (
     training_days,
     training_flops,
 )
-from calculators.predict.parameters import attention_parameters, computed_parameters, feed_forward_parameters
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.models.parameters import (
+    attention_parameters,
+    computed_parameters,
+    feed_forward_parameters,
+)
 from calculators.predict.shapes import SlidingWindow
 from tests.predict.sentences import exactly
 from tests.predict.timing_oracles import gpt, narayanan

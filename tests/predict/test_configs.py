@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS
-from calculators.predict.codes import code_of
-from calculators.predict.config_families import FAMILIES
-from calculators.predict.configs import LARGEST_BYTES, ConfigError, read_config
-from calculators.predict.parameters import active_parameters, total_parameters
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.models.codes import code_of
+from calculators.predict.models.configs import LARGEST_BYTES, ConfigError, read_config
+from calculators.predict.models.families import FAMILIES
+from calculators.predict.models.parameters import active_parameters, total_parameters
 from calculators.predict.shapes import Experts, SlidingWindow
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parent / "configs").glob("*.json"))}
@@ -39,7 +39,7 @@ def sized(shape):
     return dataclasses.replace(shape, name="", source="")
 
 
-@pytest.mark.parametrize("key", FILES.keys() & MODELS.keys() - {"gemma-3-27b"})
+@pytest.mark.parametrize("key", sorted(FILES.keys() & MODELS.keys() - {"gemma-3-27b"}))
 def test_a_configuration_has_the_sizes_of_the_catalogue(key):
     assert sized(read_config(FILES[key].read_text())) == sized(MODELS[key].shape)
 

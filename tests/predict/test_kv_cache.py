@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS
-from calculators.predict.kv_cache import kv_bytes_per_token, kv_cache_bytes
+from calculators.predict.memory.kv_cache import kv_bytes_per_token, kv_cache_bytes
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import LatentAttention, ModelShape, SlidingWindow
 from tests.predict.gpt import GIB, gpt
 from tests.predict.sentences import exactly

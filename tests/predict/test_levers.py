@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS
 from calculators.predict.devices import DEVICES
-from calculators.predict.levers import Serving, Training, largest_part, levers, memories, together
 from calculators.predict.memory import PARTS, fits, room, serving_memory, training_memory
+from calculators.predict.memory.levers import Serving, Training, largest_part, levers, memories, together
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.rules import check
 from calculators.predict.shapes import Layout, Layouts, Phase, Recompute
 

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calculators.predict.activations import Cut, KeptTensor, layer_activations
-from calculators.predict.catalogue import MODELS
 from calculators.predict.devices import DEVICES
 from calculators.predict.memory import (
     MEGATRON_ADAM,
@@ -20,7 +18,9 @@ from calculators.predict.memory import (
     serving_memory,
     training_memory,
 )
-from calculators.predict.model_states import largest_unit
+from calculators.predict.memory.activations import Cut, KeptTensor, layer_activations
+from calculators.predict.memory.states import largest_unit
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.schedules import Schedule, timetable
 from calculators.predict.shapes import Layout, Layouts, Recompute
 from tests.predict.gpt import GIB, gpt

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from calculators.predict.catalogue import MODELS
-from calculators.predict.levers import Serving, Training
 from calculators.predict.memory import BRIDGE_ADAM
-from calculators.predict.memory_formulas import memory_formulas
+from calculators.predict.memory.formulas import memory_formulas
+from calculators.predict.memory.levers import Serving, Training
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import Layout, Recompute
 
 

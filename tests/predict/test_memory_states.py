@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS
-from calculators.predict.model_states import (
+from calculators.predict.memory.states import (
     ACCUMULATING_ADAM,
     BRIDGE_ADAM,
     MEGATRON_ADAM,
@@ -25,7 +24,12 @@ from calculators.predict.model_states import (
     optimizer,
     rank_parameters,
 )
-from calculators.predict.parameters import attention_parameters, feed_forward_parameters, total_parameters
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.models.parameters import (
+    attention_parameters,
+    feed_forward_parameters,
+    total_parameters,
+)
 from calculators.predict.placement import groups
 from calculators.predict.shapes import Layout, Layouts
 from calculators.predict.stages import layers_of_stage

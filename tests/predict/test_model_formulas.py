@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from calculators.predict.catalogue import MODELS
-from calculators.predict.model_formulas import cache_formula, parameter_formulas
-from calculators.predict.parameters import total_parameters
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.models.formulas import cache_formula, parameter_formulas
+from calculators.predict.models.parameters import total_parameters
 
 PRESETS = [pytest.param(preset.shape, id=key) for key, preset in MODELS.items()]
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calculators.predict import parameters, stages
-from calculators.predict.catalogue import MODELS
+from calculators.predict import stages
 from calculators.predict.clusters import Cluster, Link, Tier
 from calculators.predict.collectives import Kind, all_reduce_bytes, sent_bytes, transfer_seconds
 from calculators.predict.compute import (
@@ -27,14 +26,14 @@ from calculators.predict.compute import (
 from calculators.predict.devices import DEVICES, Device
 from calculators.predict.exchanges import exchanges
 from calculators.predict.implementations import MEGATRON, MEGATRON_2021
-from calculators.predict.kv_cache import kv_cache_bytes
 from calculators.predict.memory import MIXED_ADAM, serving_memory, training_memory
-from calculators.predict.model_states import rank_parameters
-from calculators.predict.overlap import data_parallel_link
+from calculators.predict.memory.kv_cache import kv_cache_bytes
+from calculators.predict.memory.states import rank_parameters
+from calculators.predict.models import parameters
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.placement import size, span
 from calculators.predict.planner import Space, Task, evaluate
 from calculators.predict.reading import distinct_experts, reading
-from calculators.predict.routing import route, uniform
 from calculators.predict.rules import Case, masks, minimum_devices
 from calculators.predict.schedules import (
     bubble_over_ideal,
@@ -61,6 +60,8 @@ from calculators.predict.traffic import (
     pipeline_parallel,
     tensor_parallel,
 )
+from calculators.predict.traffic.overlap import data_parallel_link
+from calculators.predict.traffic.routing import route, uniform
 
 SPEED = (
     1e9  # bytes/s of the only link, which answers at once: seconds × this are the bytes that are waited for

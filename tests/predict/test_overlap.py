@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from calculators.predict.collectives import all_gather_bytes, all_reduce_bytes
 from calculators.predict.devices import device
 from calculators.predict.links import rung
-from calculators.predict.overlap import (
+from calculators.predict.traffic import hiding_block_tokens
+from calculators.predict.traffic.overlap import (
     data_parallel_link,
     pipeline_parallel_link,
     sharded_data_parallel_link,
     tensor_parallel_link,
 )
-from calculators.predict.traffic import hiding_block_tokens
 from tests.predict.sentences import exactly
 
 FLOPS = 312e12

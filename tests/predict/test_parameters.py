@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS
-from calculators.predict.parameters import (
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.models.parameters import (
     active_parameters,
     attention_parameters,
     bias_parameters,

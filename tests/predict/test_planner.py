@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from calculators.predict import planner
-from calculators.predict.catalogue import MODELS
 from calculators.predict.clusters import Cluster, Link, Tier, two_tiers
 from calculators.predict.devices import DEVICES, Device
 from calculators.predict.implementations import MEGATRON
 from calculators.predict.links import rung
 from calculators.predict.memory import OPTIMIZERS
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.planner import (
     AXES,
     COLUMNS,

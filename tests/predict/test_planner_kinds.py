@@ -37,7 +37,9 @@ def test_a_kind_is_what_a_plan_over_its_part_of_the_space_finds(seed):
             if mine is None:
                 assert theirs is None or not len(theirs)
             elif mine is found[name].best:
-                assert [mine[column][0] for column in COLUMNS] == [theirs[column][0] for column in COLUMNS]
+                assert [mine[axis][0] for axis in AXES] == [theirs[axis][0] for axis in AXES]
+                for column in COLUMNS:  # the last bit depends on which parts of a sum are the smaller arrays
+                    assert mine[column][0] == pytest.approx(theirs[column][0], rel=1e-14, abs=0), column
             else:  # many may need as little: which one is named is no matter
                 assert mine["memory_bytes"][0] == pytest.approx(theirs["memory_bytes"][0])
 

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calculators.predict.routing import (
+from calculators.predict.shapes import Phase
+from calculators.predict.traffic import expert_parallel
+from calculators.predict.traffic.routing import (
     draw_choices,
     exchange,
     histogram,
@@ -15,9 +17,7 @@ from calculators.predict.routing import (
     skewed_layer,
     uniform,
 )
-from calculators.predict.routing_formulas import routing_formulas
-from calculators.predict.shapes import Phase
-from calculators.predict.traffic import expert_parallel
+from calculators.predict.traffic.routing_formulas import routing_formulas
 from tests.predict.sentences import exactly
 from tests.predict.test_traffic import value_of
 

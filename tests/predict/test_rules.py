@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.rules import (
     BY_ID,
     RULES,

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS
 from calculators.predict.clusters import Cluster, Link, Tier
 from calculators.predict.collectives import ALL_REDUCE_ALGORITHMS
 from calculators.predict.devices import DEVICES, device
@@ -20,7 +19,8 @@ from calculators.predict.exchanges import (
 )
 from calculators.predict.links import LADDER, rung
 from calculators.predict.memory import serving_memory
-from calculators.predict.parameters import (
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.models.parameters import (
     attention_parameters,
     computed_parameters,
     expert_parameters,

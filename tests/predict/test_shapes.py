@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from calculators.predict.catalogue import MODELS
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import Layout, Phase, activation_bytes
 from tests.predict.sentences import exactly
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calculators.predict.catalogue import MODELS
 from calculators.predict.clusters import Cluster, Link, Tier, two_tiers
 from calculators.predict.compute import gpt_step_flops, training_flops
 from calculators.predict.devices import DEVICES
 from calculators.predict.implementations import ELEMENTARY, MEGATRON, MEGATRON_2021, MEGATRON_2022
 from calculators.predict.links import rung
-from calculators.predict.parameters import embedding_parameters, total_parameters
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.models.parameters import embedding_parameters, total_parameters
 from calculators.predict.placement import groups
 from calculators.predict.schedules import timetable
 from calculators.predict.serving import decode_work

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calculators.predict import parameters, placement
-from calculators.predict.catalogue import MODELS
+from calculators.predict import placement
 from calculators.predict.clusters import Cluster, Link, Tier
 from calculators.predict.collectives import GLOO, NCCL_TREE, NVLS, TEXTBOOK, Kind
 from calculators.predict.devices import DEVICES
+from calculators.predict.models import parameters
+from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import Experts, LatentAttention, Layout, Layouts, ModelShape, Phase, Recompute
 from calculators.predict.traffic import (
+    block_matrices,
     block_matrix,
     composed,
     context_parallel,
@@ -319,6 +321,18 @@ def test_blocks_of_devices_send_each_other_what_their_ranks_do(case, phase, devi
         pairs = pair_matrix(total, axis=axis)
         first = np.arange(0, len(pairs), devices)
         assert table == pytest.approx(np.add.reduceat(np.add.reduceat(pairs, first, axis=0), first, axis=1))
+
+
+@settings(max_examples=50)
+@given(case=legal(most=32), phase=PHASES)
+def test_blocks_of_one_are_ranks_and_all_axes_at_once_are_each_axis_alone(case, phase):
+    total = moved(*case, phase)
+
+    at_once = block_matrices(total, devices=1)
+
+    assert {axis for axis, traffic in total.axes.items() if traffic.calls > 0} == set(at_once)
+    for axis, table in at_once.items():
+        assert table == pytest.approx(pair_matrix(total, axis=axis))
 
 
 @pytest.mark.parametrize("tp", [3, 6, 7])

@@ -69,7 +69,7 @@ def check(shape: ModelShape, layout: Layout, **known: Any) -> tuple[Violation, .
 
     The nearest values that work keep every rule about that axis, and break none that held.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> [found] = check(MODELS["llama-3.1-70b"].shape, Layout(pp=3))
     >>> found.sentence
     'pp is 3, but 80 layers do not make 3 stages of equal depth. Nearest that work: 2 or 4.'
@@ -80,7 +80,7 @@ def check(shape: ModelShape, layout: Layout, **known: Any) -> tuple[Violation, .
 def remarks(shape: ModelShape, layout: Layout, **known: Any) -> tuple[Violation, ...]:
     """What is allowed and yet worth saying about `layout`: advice that it does not follow, numbers that change.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> advice, note = remarks(MODELS["llama-3.1-70b"].shape, Layout(tp=8), devices_per_host=4)
     >>> advice.rule, advice.nearest, note.rule
     ('R17', (4,), 'R18')
@@ -95,7 +95,7 @@ def legal(case: Case, *, tool: str | None = None) -> Mask:
 
     tool   whose checks count, instead of the case's own
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> shape = MODELS["llama-3.1-70b"].shape
     >>> legal(Case(shape=shape, layouts=Layouts(tp=[[1], [3], [8]], pp=[1, 3]))).tolist()
     [[True, False], [False, False], [True, False]]
@@ -151,7 +151,7 @@ def violations(case: Case) -> tuple[Violation, ...]:
 def sizes_that_work(shape: ModelShape, axis: str) -> tuple[int, ...]:
     """Every size of `axis` that obeys the rules for `shape` while every other axis is whole, ascending.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> sizes_that_work(MODELS["phi-4"].shape, "tp")
     (1, 2, 5, 10, 20, 40)
     """

@@ -34,7 +34,7 @@ def prefill(
 
     Raises ValueError where a size is below 1 or shapes do not broadcast.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> from calculators.predict.clusters import Cluster, Link, Tier
     >>> from calculators.predict.devices import DEVICES
     >>> from calculators.predict.links import rung
@@ -93,7 +93,7 @@ def decode_step(
 
     Raises ValueError where a size is below 1, a width not above 0, or shapes do not broadcast.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> from calculators.predict.clusters import Cluster, Link, Tier
     >>> from calculators.predict.devices import DEVICES
     >>> from calculators.predict.links import rung

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from calculators.predict.arrays import Floats, amounts, counts, floats
 from calculators.predict.clusters import Cluster
 from calculators.predict.implementations import Implementation
-from calculators.predict.model_states import attention_of_rank
-from calculators.predict.parameters import (
+from calculators.predict.memory.states import attention_of_rank
+from calculators.predict.models.parameters import (
     expert_parameters,
     feed_forward_parameters,
     norm_parameters,

@@ -38,7 +38,7 @@ def training_step(
 
     Raises ValueError where a size is below 1 or shapes do not broadcast.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> from calculators.predict.clusters import Link, two_tiers
     >>> from calculators.predict.devices import DEVICES
     >>> from calculators.predict.links import rung

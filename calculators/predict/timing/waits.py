@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from calculators.predict.arrays import Floats, floats
 from calculators.predict.clusters import Cluster
 from calculators.predict.compute import attention_width
-from calculators.predict.parameters import table_parameters
+from calculators.predict.models.parameters import table_parameters
 from calculators.predict.placement import size, span, stride
 from calculators.predict.timing.layers import Layer
 from calculators.predict.timing.steps import Job

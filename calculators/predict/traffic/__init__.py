@@ -15,7 +15,7 @@ from calculators.predict.traffic.expert import (
     host_copies,
 )
 from calculators.predict.traffic.figures import Calls, Traffic
-from calculators.predict.traffic.pairs import TierBytes, block_matrix, pair_matrix, tier_bytes
+from calculators.predict.traffic.pairs import TierBytes, block_matrices, block_matrix, pair_matrix, tier_bytes
 from calculators.predict.traffic.pipeline import TOKEN_ID_BYTES, pipeline_parallel
 from calculators.predict.traffic.tensor import tensor_parallel
 
@@ -26,6 +26,7 @@ __all__ = [
     "Formula",
     "TierBytes",
     "Traffic",
+    "block_matrices",
     "block_matrix",
     "capacity",
     "composed",

@@ -24,10 +24,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict import parameters
 from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, positive
 from calculators.predict.collectives import TEXTBOOK, Backend, Kind, group_bytes, rounds, sent_bytes
-from calculators.predict.model_states import attention_of_rank
+from calculators.predict.memory.states import attention_of_rank
+from calculators.predict.models import parameters
 from calculators.predict.schedules import sends_per_pass
 from calculators.predict.shapes import Layout, Layouts, ModelShape, Phase, Recompute, activation_bytes
 from calculators.predict.stages import fullest_stages, layers_of_stage
@@ -265,7 +265,7 @@ def composed(
     Raises ValueError where a size is below 1, a name is not known, or arrays do not broadcast. Whether a layout is
     legal is for `rules`.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> moved = composed(MODELS["lesson"].shape, Layouts(tp=[2, 1], pp=[1, 2]), phase=Phase.DECODE)
     >>> moved.wire_bytes.tolist(), moved.exchanges.tolist()
     ([1048576.0, 8192.0], [128.0, 2.0])

@@ -29,7 +29,7 @@ def pair_matrix(composition: Composition, *, axis: str | None = None) -> Floats:
 
     Raises ValueError where there is more than one layout, or more than 1,024 ranks; and for what a switch carries out.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> from calculators.predict.shapes import Layout, Phase
     >>> from calculators.predict.traffic.composition import composed
     >>> pair_matrix(composed(MODELS["lesson"].shape, Layout(pp=2), phase=Phase.DECODE)).tolist()
@@ -59,42 +59,27 @@ def block_matrix(composition: Composition, *, devices: int, axis: str | None = N
 
     Raises ValueError where there is more than one layout, or more than 1,024 blocks; and for what a switch carries out.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> from calculators.predict.shapes import Layout, Phase
     >>> from calculators.predict.traffic.composition import composed
     >>> shape = MODELS["lesson"].shape
     >>> block_matrix(composed(shape, Layout(tp=2, pp=2), phase=Phase.DECODE), devices=2).tolist()
     [[1048576.0, 16384.0], [0.0, 1048576.0]]
     """
-    if not isinstance(devices, int) or not 1 <= devices <= MOST:
-        raise ValueError(f"devices is {said(devices)}, but a block has at least 1.")
-    blocks = -(-_world(composition, MOST_RANKS, "matrices of blocks", "Use fewer") // devices)
-    if blocks > MOST_RANKS_IN_A_MATRIX:
-        raise ValueError(
-            f"The layout has {blocks:,} blocks of {devices:,}, but matrices go to {MOST_RANKS_IN_A_MATRIX:,}. "
-            "Use larger blocks."
-        )
-    table = np.zeros((blocks, blocks))
+    tables = block_matrices(composition, devices=devices, axis=axis)
+    blocks = _blocks(composition, devices)
+    return floats(sum(tables.values(), np.zeros((blocks, blocks))))
+
+
+def block_matrices(composition: Composition, *, devices: int, axis: str | None = None) -> dict[str, Floats]:
+    """`block_matrix` of each axis on which anything moves, all in one pass: axis → matrix. Blocks of 1 are ranks."""
+    blocks = _blocks(composition, devices)
+    tables: dict[str, Floats] = {}
     for share, on_stages, members in _placed(composition, axis):
-        block = members // devices
-        if share.to:
-            for sender, receiver in _crossings(share, block):
-                _add(table, sender, receiver, on_stages * share.sent.item())
-            continue
-        edges = routes(share.kind, members.shape[-1], algorithm=share.algorithm)
-        if not edges.to_each:
-            weight = on_stages[:, None, None] * edges.share
-            _add(table, block[:, :, edges.sender], block[:, :, edges.receiver], weight)
-            continue
-        # Everybody to everybody: members of each group in each block, all pairs of them but each with itself.
-        groups = block.shape[0] * block.shape[1]
-        cells = np.arange(groups)[:, None] * blocks + block.reshape(groups, -1)
-        held = np.bincount(cells.ravel(), minlength=groups * blocks).reshape(groups, blocks)
-        each = np.repeat(on_stages * edges.to_each, block.shape[1])
-        weighted = held * each[:, None]
-        table += weighted.T @ held
-        table[np.diag_indices(blocks)] -= weighted.sum(axis=0)
-    return table
+        if share.ranks > 1:
+            table = tables.setdefault(share.axis, np.zeros((blocks, blocks)))
+            _add_share(table, share, on_stages, members // devices)
+    return {name: tables[name] for name in FAMILIES if name in tables}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,6 +134,39 @@ def _world(composition: Composition, most: int, what: str, instead: str) -> int:
     if ranks > most:
         raise ValueError(f"The layout has {ranks:,} ranks, but {what} go to {most:,}. {instead}.")
     return ranks
+
+
+def _blocks(composition: Composition, devices: int) -> int:
+    if not isinstance(devices, int) or not 1 <= devices <= MOST:
+        raise ValueError(f"devices is {said(devices)}, but a block has at least 1.")
+    blocks = -(-_world(composition, MOST_RANKS, "matrices of blocks", "Use fewer") // devices)
+    if blocks > MOST_RANKS_IN_A_MATRIX:
+        raise ValueError(
+            f"The layout has {blocks:,} blocks of {devices:,}, but matrices go to {MOST_RANKS_IN_A_MATRIX:,}. "
+            "Use larger blocks."
+        )
+    return blocks
+
+
+def _add_share(table: Floats, share: Share, on_stages: Floats, block: Members) -> None:
+    """Adds what a share sends to a table, in place; `block` has each member's block in place of its rank."""
+    if share.to:
+        for sender, receiver in _crossings(share, block):
+            _add(table, sender, receiver, on_stages * share.sent.item())
+        return
+    edges = routes(share.kind, block.shape[-1], algorithm=share.algorithm)
+    if not edges.to_each:
+        weight = on_stages[:, None, None] * edges.share
+        _add(table, block[:, :, edges.sender], block[:, :, edges.receiver], weight)
+        return
+    # Everybody to everybody: members of each group in each block, all pairs of them but each with itself.
+    groups, blocks = block.shape[0] * block.shape[1], len(table)
+    cells = np.arange(groups)[:, None] * blocks + block.reshape(groups, -1)
+    held = np.bincount(cells.ravel(), minlength=groups * blocks).reshape(groups, blocks)
+    each = np.repeat(on_stages * edges.to_each, block.shape[1])
+    weighted = held * each[:, None]
+    table += weighted.T @ held
+    table[np.diag_indices(blocks)] -= weighted.sum(axis=0)
 
 
 def _placed(composition: Composition, axis: str | None) -> Iterator[tuple[Share, Floats, Members]]:

@@ -65,7 +65,7 @@ def kept_tensors(
 
     dropout  whether dropout masks are kept; None for what the family does, see above
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> shape = MODELS["gpt-3-175b"].shape
     >>> kept = kept_tensors(shape)
     >>> sum(tensor.bytes_per_token for tensor in kept if tensor.cut != Cut.SCORES) / shape.hidden_size
@@ -95,7 +95,7 @@ def layer_activations(
 
     Raises ValueError where a size is below 1, or recompute is no value of Recompute.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> shape = MODELS["gpt-3-175b"].shape
     >>> kept = layer_activations(shape, tokens=2048, tp=8, sp=[False, True])
     >>> (kept / (2048 * shape.hidden_size)).tolist()

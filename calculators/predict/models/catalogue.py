@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from calculators.predict.parameters import active_parameters, parameter_parts, total_parameters
+from calculators.predict.models.parameters import active_parameters, parameter_parts, total_parameters
 from calculators.predict.shapes import Experts, LatentAttention, ModelShape, SlidingWindow
 
 MXFP4_BYTES = 17 / 32  # OCP Microscaling 1.0: blocks of 32 four-bit numbers share one 8-bit scale

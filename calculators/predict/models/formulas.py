@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from calculators.predict.arrays import positive
 from calculators.predict.formulas import Formula, legend_of, tex, tex_bytes, tex_product
-from calculators.predict.parameters import (
+from calculators.predict.models.parameters import (
     attention_parameters,
     feed_forward_parameters,
     parameter_parts,
@@ -49,7 +49,7 @@ Terms = list[tuple[str, str]]
 def parameter_formulas(shape: ModelShape) -> tuple[Formula, ...]:
     """How the parameters of `shape` add up: attention, feed-forward block, experts, all.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> [formula.gives for formula in parameter_formulas(MODELS["mixtral-8x7b"].shape)]
     ['Attention of one layer', 'Experts of one layer', 'All layers', 'All parameters']
     """
@@ -73,7 +73,7 @@ def parameter_formulas(shape: ModelShape) -> tuple[Formula, ...]:
 def cache_formula(shape: ModelShape, *, bytes_per_element: int = 2) -> Formula:
     """What one token adds to the KV cache while every layer keeps it [bytes].
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> cache_formula(MODELS["deepseek-v3"].shape).numbers
     '61 \\\\cdot \\\\left( 512 + 64 \\\\right) \\\\cdot 2 = 70{,}272\\\\,\\\\text{B}'
     """

@@ -19,7 +19,7 @@ def kv_bytes_per_token(shape: ModelShape, *, tp: ArrayLike = 1, bytes_per_elemen
 
     Raises ValueError where a size is below 1 or a width is not above 0.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> kv_bytes_per_token(MODELS["llama-3.1-70b"].shape, tp=[1, 4, 8, 16]).tolist()
     [327680.0, 81920.0, 40960.0, 40960.0]
     """
@@ -49,7 +49,7 @@ def kv_cache_bytes(
 
     Raises ValueError where a size is below 1, or dcp exceeds what is repeated.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> kv_cache_bytes(MODELS["llama-3.1-8b"].shape, context_tokens=131072).item() / 2**30
     16.0
     """

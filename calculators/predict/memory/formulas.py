@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from calculators.predict.activations import (
+from calculators.predict.arrays import floats
+from calculators.predict.formulas import Formula, tex, tex_bytes
+from calculators.predict.memory.activations import (
     beside_the_matrices,
     bytes_per_token,
     first_stage_bytes_per_token,
     last_stage_bytes_per_token,
 )
-from calculators.predict.arrays import floats
-from calculators.predict.formulas import Formula, tex, tex_bytes
-from calculators.predict.kv_cache import layers_without_window
-from calculators.predict.levers import Case, Serving, Training
-from calculators.predict.model_states import RankParameters, largest_unit, rank_parameters
+from calculators.predict.memory.kv_cache import layers_without_window
+from calculators.predict.memory.levers import Case, Serving, Training
+from calculators.predict.memory.states import RankParameters, largest_unit, rank_parameters
 from calculators.predict.shapes import Layouts, Recompute
 from calculators.predict.stages import fullest_stages, in_flight, layers_of_stage
 
@@ -28,7 +28,7 @@ _IN_FLIGHT = (
 def memory_formulas(case: Case) -> tuple[Formula, ...]:
     """What the fullest device holds, part by part.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> from calculators.predict.shapes import Layout
     >>> case = Serving(shape=MODELS["llama-3.1-70b"].shape, layout=Layout(tp=8), tokens=512)
     >>> [formula.gives for formula in memory_formulas(case)]

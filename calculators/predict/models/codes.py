@@ -67,7 +67,7 @@ def code_of(shape: ModelShape) -> str:
 
     Raises ValueError for a name or a size that no code has.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> code_of(MODELS["gpt-oss-20b"].shape)
     'h2880.l24.a64.k8.d64.f2880.v201088.b2.e32-4-2880-0-0.w128-12~gpt-oss_20B'
     """

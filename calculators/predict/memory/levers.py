@@ -123,7 +123,7 @@ class Lever:
 def largest_part(memory: Memory) -> str:
     """The name of the largest part of one case's memory.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> largest_part(Training(shape=MODELS["llama-3.1-8b"].shape, layout=Layout(), tokens=512).memory)
     'optimizer'
     """
@@ -137,7 +137,7 @@ def levers(case: Case, device: Device, *, reserve: float = RESERVE) -> tuple[Lev
     (out of the replicas where they can be shared out, else with more devices), half the micro-batch, sequences or
     context, narrower caches and weights.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> from calculators.predict.devices import DEVICES
     >>> case = Training(shape=MODELS["llama-3.1-8b"].shape, layout=Layout(dp=8), tokens=4096, recompute=Recompute.FULL)
     >>> [(lever.key, lever.fits) for lever in levers(case, DEVICES["h100"])][:3]

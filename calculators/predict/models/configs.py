@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from calculators.predict.codes import LONGEST_NAME, MOST, code_of
-from calculators.predict.config_families import FAMILIES, Family
-from calculators.predict.config_text import LARGEST_BYTES, ConfigError, listed, read_object, shown
+from calculators.predict.models.codes import LONGEST_NAME, MOST, code_of
+from calculators.predict.models.families import FAMILIES, Family
+from calculators.predict.models.text import LARGEST_BYTES, ConfigError, listed, read_object, shown
 from calculators.predict.shapes import Experts, LatentAttention, ModelShape, SlidingWindow
 
 __all__ = ["LARGEST_BYTES", "ConfigError", "read_config"]

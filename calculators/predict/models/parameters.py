@@ -15,7 +15,7 @@ from calculators.predict.shapes import ModelShape
 def total_parameters(shape: ModelShape) -> int:
     """All parameters of the model.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> total_parameters(MODELS["llama-2-7b"].shape)
     6738415616
     """
@@ -45,7 +45,7 @@ class Parts:
 def parameter_parts(shape: ModelShape) -> Parts:
     """The parameters of the whole model by part.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> parts = parameter_parts(MODELS["mixtral-8x7b"].shape)
     >>> f"{parts.experts / parts.total:.1%}"
     '96.6%'
@@ -69,7 +69,7 @@ def active_parameters(shape: ModelShape) -> int:
     The embedding counts whole, although a token reads one row of it. Publishers differ: Mistral counts it as well,
     OpenAI leaves it out, Z.ai (GLM) the output matrix too. A published figure lies between this and that.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> f"{active_parameters(MODELS['mixtral-8x7b'].shape) / 1e9:.1f} billion"
     '12.9 billion'
     """

@@ -12,50 +12,25 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calculators.predict.activations import (
+from calculators.predict.arrays import Floats, check_broadcast, counts, floats, numbers, positive
+from calculators.predict.devices import Device
+from calculators.predict.memory.activations import (
     KeptTensor,
     beside_the_matrices,
     bytes_per_token,
     first_stage_bytes_per_token,
     last_stage_bytes_per_token,
 )
-from calculators.predict.arrays import Floats, check_broadcast, counts, floats, numbers, positive
-from calculators.predict.devices import Device
-from calculators.predict.kv_cache import cache_of_rank, check_dcp
-from calculators.predict.model_states import (
-    ACCUMULATING_ADAM,
-    BRIDGE_ADAM,
-    MEGATRON_ADAM,
+from calculators.predict.memory.kv_cache import cache_of_rank, check_dcp
+from calculators.predict.memory.states import (
     MIXED_ADAM,
-    OPTIMIZERS,
-    PLAIN_ADAM,
     Optimizer,
     largest_unit,
-    model_states,
-    optimizer,
     rank_parameters,
 )
 from calculators.predict.schedules import Schedule, parameter_copies
 from calculators.predict.shapes import Layouts, ModelShape, Recompute, check_recompute, check_zero
 from calculators.predict.stages import fullest_stages, in_flight, layers_of_stage
-
-__all__ = [
-    "ACCUMULATING_ADAM",
-    "BRIDGE_ADAM",
-    "MEGATRON_ADAM",
-    "MIXED_ADAM",
-    "OPTIMIZERS",
-    "PARTS",
-    "PLAIN_ADAM",
-    "RESERVE",
-    "Memory",
-    "Optimizer",
-    "fits",
-    "model_states",
-    "optimizer",
-    "serving_memory",
-    "training_memory",
-]
 
 RESERVE = 0.1
 """Share of a device's memory left for what is not counted here: vLLM's gpu_memory_utilization is 0.9 by default."""
@@ -114,7 +89,7 @@ def training_memory(
 
     Raises ValueError for sizes below 1 and unknown stages of ZeRO or modes of recomputation.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> shape = MODELS["llama-3.1-70b"].shape
     >>> layouts = Layouts(dp=16, tp=8, pp=4, sp=True, zero=[0, 1], recompute=int(Recompute.SELECTIVE))
     >>> memory = training_memory(shape, layouts, tokens=8192, micro_batches=16)
@@ -189,7 +164,7 @@ def serving_memory(
 
     Raises ValueError for sizes below 1 and widths that are not above 0.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> memory = serving_memory(MODELS["llama-3.1-70b"].shape, Layouts(tp=[4, 8]), batch=32, context_tokens=8192)
     >>> (memory.weights / 1e9).round(1).tolist(), (memory.kv_cache / 2**30).tolist()
     ([35.3, 17.6], [20.0, 10.0])
@@ -223,7 +198,7 @@ def fits(memory: Memory, device: Device, *, reserve: ArrayLike = RESERVE) -> NDA
     """Whether it fits on `device` of whose memory the share `reserve` is left free.
 
     >>> from calculators.predict.devices import DEVICES
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> memory = serving_memory(MODELS["llama-3.1-70b"].shape, Layouts(tp=[1, 2, 4]), batch=1, context_tokens=8192)
     >>> fits(memory, DEVICES["h100"]).tolist()
     [False, True, True]

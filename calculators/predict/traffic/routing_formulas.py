@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from calculators.predict.formulas import Formula, legend_of, tex, tex_bytes, tex_product
-from calculators.predict.routing import RoutedLayer
 from calculators.predict.traffic.expert import expected_ranks
+from calculators.predict.traffic.routing import RoutedLayer
 
 _LETTERS = {
     "T": "tokens on each rank",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, whole
-from calculators.predict.parameters import (
+from calculators.predict.models.parameters import (
     expert_parameters,
     feed_forward_parameters,
     norm_parameters,
@@ -210,7 +210,7 @@ def rank_parameters(shape: ModelShape, layouts: Layouts, *, stage: ArrayLike) ->
     replicas are the expert_dp of the layouts; everything else is replicated dp·cp times. A tied output matrix is a
     second copy where the last stage is not the first.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> shape = MODELS["llama-3.1-70b"].shape
     >>> rank_parameters(shape, Layouts(tp=[1, 8]), stage=0).total.tolist()
     [70553706496.0, 8820367360.0]
@@ -253,7 +253,7 @@ def largest_unit(shape: ModelShape, layouts: Layouts) -> Floats:
 def attention_of_rank(shape: ModelShape, tp: ArrayLike) -> Floats:
     """Parameters of one layer's attention on each of `tp` ranks.
 
-    >>> from calculators.predict.catalogue import MODELS
+    >>> from calculators.predict.models.catalogue import MODELS
     >>> attention_of_rank(MODELS["llama-3.1-70b"].shape, [1, 8, 16]).tolist()
     [150994944.0, 18874368.0, 10485760.0]
     """
