@@ -395,6 +395,7 @@ def _planner_address(form: LayoutForm, case: LayoutCase) -> str:
 
 
 def _runs(form: LayoutForm, case: LayoutCase, families: Mapping[str, Traffic | None]) -> Iterator[RunIt]:
+    back = LAYOUT.at(form.address)
     for name, traffic in families.items():
         found = run_of(case, name, traffic)
         if found is None:
@@ -409,7 +410,7 @@ def _runs(form: LayoutForm, case: LayoutCase, families: Mapping[str, Traffic | N
             found,
             label=f"Run it for real: {name.upper()}",
             family=AXIS_FAMILIES[name],
-            back=LAYOUT.at(form.address),
+            back=back,
         )
 
 
