@@ -101,8 +101,11 @@ def said(value: object) -> str:
 
 def check_broadcast(given: Mapping[str, Floats]) -> None:
     """Raises ValueError that names every shape where the arrays do not broadcast against each other."""
+    shaped = {values.shape for values in given.values()} - {()}
+    if len(shaped) < 2:
+        return
     try:
-        np.broadcast_shapes(*(values.shape for values in given.values()))
+        np.broadcast_shapes(*shaped)
     except ValueError:
         shapes = ", ".join(f"{name} {values.shape}" for name, values in given.items() if values.ndim)
         raise ValueError(

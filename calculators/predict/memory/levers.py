@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import floats, positive, whole
+from calculators.predict.arrays import positive, whole
 from calculators.predict.devices import Device
 from calculators.predict.memory import (
     MIXED_ADAM,
@@ -98,7 +100,6 @@ class Serving:
 
 
 Case = Training | Serving
-_NOT_YET = Memory(**dict.fromkeys(PARTS, floats(0)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,13 +173,13 @@ def together(
 
 
 def _levers(case: Case, memory: Memory, *, limit: float) -> tuple[Lever, ...]:
-    now = memory.total.item()
-    proposed = _legal(case, list(_proposals(case)))
-    found = memories([each.case for each in proposed])
-    totals = [each.total.item() for each in found]
+    proposed = _proposals(case)
+    if not proposed:
+        return ()
+    now, found = memory.total.item(), _held([each.case for each in proposed])
     shrinking = [
-        replace(lever, memory=each, saved_bytes=now - total, fits=total <= limit)
-        for lever, each, total in zip(proposed, found, totals, strict=True)
+        Lever(**each._asdict(), memory=_of_row(found, row), saved_bytes=now - total, fits=total <= limit)
+        for row, (each, total) in enumerate(zip(proposed, found.total.tolist(), strict=True))
         if total < now
     ]
     return tuple(sorted(shrinking, key=lambda lever: (-lever.saved_bytes, lever.devices)))
@@ -188,23 +189,29 @@ def memories(cases: Sequence[Case]) -> list[Memory]:
     """The memory of each, in one pass. All train or all serve the same model with the same optimizer."""
     if not cases:
         return []
+    found = _held(cases)
+    return [_of_row(found, row) for row in range(len(cases))]
+
+
+def _held(cases: Sequence[Case]) -> Memory:
+    """The same as arrays of one value for each case."""
     first = cases[0]
     axes = {
-        axis: np.array([getattr(case.layout, axis) for case in cases])
+        axis: _column([getattr(case.layout, axis) for case in cases])
         for axis in ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "sp", "zero")
     }
-    tokens = np.array([case.tokens for case in cases])
+    tokens = _column([case.tokens for case in cases])
     if isinstance(first, Training):
         training = [case for case in cases if isinstance(case, Training)]
         found = training_memory(
             first.shape,
             Layouts(
                 **axes,
-                micro_batch=np.array([case.micro_batch for case in training]),
-                recompute=np.array([int(case.recompute) for case in training]),
+                micro_batch=_column([case.micro_batch for case in training]),
+                recompute=_column([int(case.recompute) for case in training]),
             ),
             tokens=tokens,
-            micro_batches=np.array([case.micro_batches for case in training]),
+            micro_batches=_column([case.micro_batches for case in training]),
             optimizer=first.optimizer,
         )
     else:
@@ -213,64 +220,100 @@ def memories(cases: Sequence[Case]) -> list[Memory]:
         found = serving_memory(
             first.shape,
             Layouts(**axes),
-            batch=np.array([case.batch for case in serving]),
+            batch=_column([case.batch for case in serving]),
             context_tokens=tokens,
-            kv_bytes_per_element=np.array([case.kv_bytes for case in serving]),
-            weight_bytes_per_element=np.array([case.weight_bytes or released for case in serving]),
+            kv_bytes_per_element=_column([case.kv_bytes for case in serving]),
+            weight_bytes_per_element=_column([case.weight_bytes or released for case in serving]),
         )
-    columns = {part: np.broadcast_to(getattr(found, part), (len(cases),)) for part in PARTS}
-    return [
-        Memory(**{part: floats(values[row]) for part, values in columns.items()}) for row in range(len(cases))
+    every = np.zeros(len(cases))
+    return Memory(**{part: getattr(found, part) + every for part in PARTS})
+
+
+def _column(values: list[Any]) -> ArrayLike:
+    """A value for each case; one number where all have the same, which is calculated with sooner."""
+    return values[0] if values.count(values[0]) == len(values) else np.array(values)
+
+
+def _of_row(found: Memory, row: int) -> Memory:
+    return Memory(**{part: getattr(found, part)[row, ...] for part in PARTS})
+
+
+class _Proposal(NamedTuple):
+    """A lever before its memory is known."""
+
+    key: str
+    does: str
+    costs: str
+    case: Case
+    family: str = ""
+    devices: int = 0
+
+
+_AXES = {
+    "tp": (
+        "Split every layer over {} ranks instead of {}.",
+        "Every layer then waits for all-reduces: keep the group inside a host.",
+    ),
+    "pp": (
+        "Cut the layers into {} stages instead of {}.",
+        "Stages wait while the pipeline fills and drains: use many micro-batches.",
+    ),
+    "cp": (
+        "Cut every sequence into {} parts instead of {}.",
+        "Keys and values then travel in every layer.",
+    ),
+    "ep": (
+        "Share the experts among {} groups of devices instead of {}.",
+        "Tokens then travel to their experts and back in every sparse layer.",
+    ),
+}
+"""What widening each axis does, and what it costs."""
+_STAGES_IN_DECODE = (
+    "A token passes one stage after another: only many sequences in flight keep all of them busy."
+)
+
+
+def _proposals(case: Case) -> list[_Proposal]:
+    """Every change that breaks no rule which holds now; of several sizes of one axis the first."""
+    turned = [*(_of_training(case) if isinstance(case, Training) else _of_serving(case))]
+    wider = [
+        (axis, _wider(case.layout, axis, factor)) for axis in _axes_to_widen(case) for factor in _FACTORS
     ]
+    fine = _legal(case, [*(vars(each.case.layout) for each in turned), *(sizes for _, sizes in wider)])
+    least: dict[str, dict[str, Any]] = {}
+    for (axis, sizes), is_fine in zip(wider, fine[len(turned) :], strict=True):
+        if is_fine:
+            least.setdefault(axis, sizes)
+    kept = [each for each, is_fine in zip(turned, fine, strict=False) if is_fine]
+    return [*kept, *(_widened(case, axis, Layout(**sizes)) for axis, sizes in least.items())]
 
 
-def _proposals(case: Case) -> Iterator[Lever]:
-    yield from _of_training(case) if isinstance(case, Training) else _of_serving(case)
-    waiting = (
-        "Stages wait while the pipeline fills and drains: use many micro-batches."
-        if isinstance(case, Training)
-        else "A token passes one stage after another: only many sequences in flight keep all of them busy."
-    )
-    for axis, does, costs in (
-        (
-            "tp",
-            "Split every layer over",
-            "Every layer then waits for all-reduces: keep the group inside a host.",
-        ),
-        (
-            "pp",
-            "Cut the layers into",
-            waiting,
-        ),
-        ("cp", "Cut every sequence into", "Keys and values then travel in every layer."),
-        (
-            "ep",
-            "Share the experts among",
-            "Tokens then travel to their experts and back in every sparse layer.",
-        ),
-    ):
+def _axes_to_widen(case: Case) -> Iterator[str]:
+    for axis in _AXES:
         if axis == "cp" and isinstance(case, Serving):
             continue  # serving engines cut prompts so, which is another figure than the cache in decode
         if axis == "ep" and case.shape.experts is None:
             continue
-        size = getattr(case.layout, axis)
-        parts = {"tp": "ranks", "pp": "stages", "cp": "parts", "ep": "groups of devices"}[axis]
-        for factor in _FACTORS:
-            wider = _wider(case.layout, axis, factor)
-            yield _lever(
-                f"{axis}-{size * factor}",
-                f"{does} {size * factor} {parts} instead of {size}.",
-                costs,
-                replace(case, layout=wider),
-                family=axis,
-                devices=wider.world_size - case.layout.world_size,
-            )
+        yield axis
 
 
-def _of_training(case: Training) -> Iterator[Lever]:
+def _widened(case: Case, axis: str, layout: Layout) -> _Proposal:
+    does, costs = _AXES[axis]
+    size = getattr(layout, axis)
+    return _Proposal(
+        f"{axis}-{size}",
+        does.format(size, getattr(case.layout, axis)),
+        _STAGES_IN_DECODE if axis == "pp" and isinstance(case, Serving) else costs,
+        replace(case, layout=layout),
+        family=axis,
+        devices=layout.world_size - case.layout.world_size,
+    )
+
+
+def _of_training(case: Training) -> Iterator[_Proposal]:
     layout = case.layout
     if layout.tp > 1 and not layout.sp and case.tokens % layout.tp == 0:
-        yield _lever(
+        yield _Proposal(
             "sp",
             "Turn sequence parallelism on: activations beside the matrices are cut along the tokens too.",
             "It moves the same bytes forward, and gathers inputs once more on the way back.",
@@ -290,7 +333,7 @@ def _of_training(case: Training) -> Iterator[Lever]:
         ),
     ):
         if mode > case.recompute:
-            yield _lever(f"recompute-{mode.name.lower()}", does, costs, replace(case, recompute=mode))
+            yield _Proposal(f"recompute-{mode.name.lower()}", does, costs, replace(case, recompute=mode))
     if layout.dp * layout.cp > 1:
         for stage, does, costs in (
             (
@@ -306,7 +349,7 @@ def _of_training(case: Training) -> Iterator[Lever]:
             ),
         ):
             if stage > layout.zero:
-                yield _lever(
+                yield _Proposal(
                     f"zero-{stage}",
                     f"ZeRO-{stage}: {does[0].lower()}{does[1:]}",
                     costs,
@@ -315,7 +358,7 @@ def _of_training(case: Training) -> Iterator[Lever]:
                 )
     if case.micro_batch > 1:
         half = case.micro_batch // 2
-        yield _lever(
+        yield _Proposal(
             "micro-batch",
             f"Take {half} {_sequences(half)} at a time instead of {case.micro_batch}.",
             "Smaller products use the devices less well.",
@@ -323,17 +366,17 @@ def _of_training(case: Training) -> Iterator[Lever]:
         )
 
 
-def _of_serving(case: Serving) -> Iterator[Lever]:
+def _of_serving(case: Serving) -> Iterator[_Proposal]:
     for width, name in ((1.0, "8"), (0.5, "4")):
         if width < case.kv_bytes:
-            yield _lever(
+            yield _Proposal(
                 f"kv-{name}",
                 f"Cache keys and values in {name} bits.",
                 "A little accuracy, more of it the fewer bits.",
                 replace(case, kv_bytes=width),
             )
         if width < (case.weight_bytes or case.shape.bytes_per_element):
-            yield _lever(
+            yield _Proposal(
                 f"weights-{name}",
                 f"Hold the weights in {name} bits.",
                 "A little accuracy, more of it the fewer bits.",
@@ -341,14 +384,14 @@ def _of_serving(case: Serving) -> Iterator[Lever]:
             )
     if case.batch > 1:
         half = case.batch // 2
-        yield _lever(
+        yield _Proposal(
             "batch",
             f"Serve {half} {_sequences(half)} at once instead of {case.batch}.",
             "Fewer tokens for each reading of the weights.",
             replace(case, batch=half),
         )
     if case.tokens > 1:
-        yield _lever(
+        yield _Proposal(
             "context",
             f"Allow {case.tokens // 2:,} tokens of context instead of {case.tokens:,}.",
             "Longer conversations are cut or refused.",
@@ -356,42 +399,35 @@ def _of_serving(case: Serving) -> Iterator[Lever]:
         )
 
 
-def _wider(layout: Layout, axis: str, factor: int) -> Layout:
-    """The layout with `axis` so many times wider; replicas make room for it where they can be shared out."""
-    changed = {axis: getattr(layout, axis) * factor}
+def _wider(layout: Layout, axis: str, factor: int) -> dict[str, Any]:
+    """The layout's sizes with `axis` so many times wider; replicas make room for it where they can be shared out."""
+    sizes = {**vars(layout), axis: getattr(layout, axis) * factor}
+    dp, within = layout.dp, layout.tp * layout.cp
     if axis == "ep":
-        fits = layout.dp * layout.tp * layout.cp % (changed[axis] * layout.etp) == 0
-        return replace(layout, **changed, dp=layout.dp if fits else layout.dp * factor)
-    if (
-        layout.dp % factor == 0
-        and layout.dp // factor * layout.tp * layout.cp * factor >= layout.ep * layout.etp
-    ):
-        changed["dp"] = layout.dp // factor
-    return replace(layout, **changed)
+        fits = dp * within % (sizes["ep"] * layout.etp) == 0
+        return sizes if fits else sizes | {"dp": dp * factor}
+    if dp % factor == 0 and dp // factor * within * factor >= layout.ep * layout.etp:
+        return sizes | {"dp": dp // factor}
+    return sizes
 
 
-def _legal(case: Case, proposed: list[Lever]) -> list[Lever]:
-    """Those that break no rule which holds now; of several sizes of one axis the first."""
-    layouts = [case.layout, *(lever.case.layout for lever in proposed)]
+def _legal(case: Case, proposed: list[dict[str, Any]]) -> list[bool]:
+    """Which of these layouts break no rule that the case's own keeps."""
+    layouts = [vars(case.layout), *proposed]
     training = isinstance(case, Training)
     asked = RulesCase(
         shape=case.shape,
-        layouts=Layouts(
-            **{name: np.array([getattr(layout, name) for layout in layouts]) for name in vars(case.layout)}
-        ),
+        layouts=Layouts(**{name: _column([sizes[name] for sizes in layouts]) for name in layouts[0]}),
         phase=Phase.TRAINING if training else Phase.DECODE,
         tokens=case.tokens if training else None,
         uneven_stages=not any(case.shape.layers % size == 0 for size in _FACTORS),
     )
     fine = np.ones(len(layouts), dtype=bool)
     for holds in masks(asked).values():
-        each = np.broadcast_to(holds, fine.shape)
-        fine &= each | ~each[0]
-    kept: dict[str, Lever] = {}
-    for lever, is_fine in zip(proposed, fine[1:], strict=True):
-        if is_fine:
-            kept.setdefault(lever.family if lever.family in ("tp", "pp", "cp", "ep") else lever.key, lever)
-    return list(kept.values())
+        if not holds.ndim:
+            continue  # alike for all, the case's own included
+        fine &= holds | ~holds[0]
+    return [*fine[1:].tolist()]
 
 
 def _kind(lever: Lever) -> str:
@@ -400,20 +436,6 @@ def _kind(lever: Lever) -> str:
 
 def _price(lever: Lever) -> tuple[bool, bool, bool, float]:
     return lever.key in _LESS, lever.devices > 0, lever.key not in _GENTLE, -lever.saved_bytes
-
-
-def _lever(key: str, does: str, costs: str, case: Case, *, family: str = "", devices: int = 0) -> Lever:
-    return Lever(
-        key=key,
-        does=does,
-        costs=costs,
-        case=case,
-        memory=_NOT_YET,
-        saved_bytes=0,
-        fits=False,
-        family=family,
-        devices=devices,
-    )
 
 
 def _sequences(count: int) -> str:
