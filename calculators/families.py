@@ -138,7 +138,11 @@ class Way:
             return trial(self.calculation(case))
         row_bytes = case.shape.hidden_size * case.shape.bytes_per_element
         return exchange_trial(
-            calculated_calls(self.traffic(case, case.devices), self.pattern, row_bytes=row_bytes)
+            calculated_calls(
+                self.traffic(case, [case.devices]),  # an array, for which no formulas are written
+                self.pattern,
+                row_bytes=row_bytes,
+            )
         )
 
     def calculation(self, case: Case) -> Calculation:

@@ -6,7 +6,8 @@ An `AddressForm` is a form whose state is an address, so every state of a calcul
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlencode
 
 from django import forms
 from django.http import QueryDict
@@ -83,10 +84,18 @@ class Decimal(forms.CharField):
         return number
 
 
-class Choice(forms.ChoiceField):
-    """One of a few; any other value is named in the error."""
+class _Chosen(forms.ChoiceField):
+    """A choice that is copied for each form, but for its list: a form that offers more assigns another list."""
 
     widget = Select
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied: Self = forms.Field.__deepcopy__(self, memo)
+        return copied
+
+
+class Choice(_Chosen):
+    """One of a few; any other value is named in the error."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -133,14 +142,14 @@ class AddressForm(forms.Form):
         return f"?{self._query(self.cleaned_data | changes)}"
 
     def _query(self, values: Mapping[str, Any]) -> str:
-        query = QueryDict(mutable=True)
+        query = {}
         for name, value in values.items():
             field = self.fields.get(name)
             number = f"{value:.12g}" if isinstance(value, float) else str(value)  # 10, not 10.0
             said = field.said(value) if isinstance(field, ModelField) else number
             if value is not None and said != self.DEFAULTS.get(name, ""):
                 query[name] = said
-        return query.urlencode()
+        return urlencode(query)
 
     @property
     def unknown_sentence(self) -> str:
@@ -152,13 +161,11 @@ class AddressForm(forms.Form):
         return f"The address also says {listed}{more}, which this page does not know; it was left out."
 
 
-class ModelField(forms.ChoiceField):
+class ModelField(_Chosen):
     """A model: one of the catalogue by its key, or any other by its code (`calculators.predict.models.codes`).
 
     Cleans to a `ModelShape`; the code of a model that was pasted joins the list that the page shows.
     """
-
-    widget = Select
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(choices=_grouped(MODELS.values()), label=kwargs.pop("label", "Model"), **kwargs)
@@ -209,12 +216,15 @@ def offer_given_model(form: forms.Form, name: str = "model") -> None:
 
 def model_key(shape: ModelShape) -> str:
     """How an address names this model: its key in the catalogue, or else its code."""
-    for key, model in MODELS.items():
-        if model.shape == shape:
-            return key
+    key = _KEYS.get(shape)
+    if key is not None:
+        return key
     from calculators.predict.models.codes import code_of
 
     return code_of(shape)
+
+
+_KEYS = {model.shape: key for key, model in reversed(MODELS.items())}
 
 
 def _keys(choices: Iterable[tuple[Any, Any]]) -> Iterator[str]:

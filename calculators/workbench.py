@@ -7,8 +7,9 @@ answer (an `Answer` with whatever else the page shows), and one `Calculator` tha
 `_problems.html`, `_chart.html`, `_table.html`, `_formulas.html`, `_run_it.html`, `_python.html`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +21,7 @@ from django_htmx.http import replace_url
 
 from calculators.fields import AddressForm, ModelField, offer_given_model
 from calculators.figures import Figure
-from calculators.lab.spec import Spec
+from calculators.lab.spec import Job, Spec
 from calculators.mathml import mathml
 from calculators.predict.traffic import Formula
 from calculators.tables import Row as Row
@@ -201,6 +202,12 @@ def run_it(
 
 def run_address(spec: Spec, *, back: str) -> str:
     """The page that starts this very spec and knows the way back."""
-    usual = Spec(job=spec.job).to_dict()
+    usual = _usual(spec.job)
     said = {name: value for name, value in spec.to_dict().items() if value != usual[name] or name == "job"}
     return f"{reverse('calculators:new-run')}?{urlencode({'as': 'spec', **said, 'back': back})}"
+
+
+@cache
+def _usual(job: Job) -> Mapping[str, Any]:
+    """What a spec of this job says where nothing was chosen."""
+    return Spec(job=job).to_dict()
