@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from django.utils.html import conditional_escape, format_html
@@ -56,16 +57,21 @@ class Table:
     def _heads(self) -> Iterator[str]:
         for number, head in enumerate(self.heads):
             kind = "" if number < self.texts else ' class="num"'
-            yield f'<th scope="col"{kind}>{conditional_escape(head)}</th>'
+            yield f'<th scope="col"{kind}>{_text(head)}</th>'
 
     def _row(self, row: Row) -> str:
         first, *others = row.cells
-        classes = f' class="{conditional_escape(row.classes)}"' if row.classes else ""
-        cells = [f'<th scope="row">{conditional_escape(first)}</th>']
+        classes = f' class="{_text(said)}"' if (said := row.classes) else ""
+        cells = [f'<th scope="row">{_text(first)}</th>']
         for number, cell in enumerate(others, start=1):
             kind = "" if number < self.texts else ' class="num"'
-            cells.append(f"<td{kind}>{conditional_escape(cell)}</td>")
+            cells.append(f"<td{kind}>{_text(cell)}</td>")
         return f"<tr{classes}>{''.join(cells)}</tr>"
+
+
+def _text(value: Any) -> str:
+    """As it stands in HTML. Django's own way tests each for a promise, which takes longer than all else here."""
+    return escape(value) if type(value) is str else conditional_escape(value)
 
 
 def _join(parts: Iterator[str]) -> SafeString:

@@ -8,14 +8,15 @@ answer (an `Answer` with whatever else the page shows), and one `Calculator` tha
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.template.loader import get_template
 from django.urls import reverse
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django_htmx.http import replace_url
 
@@ -49,6 +50,18 @@ class ShownFormula:
     numbers: SafeString
     legend: tuple[tuple[SafeString, str], ...]
 
+    @cached_property
+    def html(self) -> SafeString:
+        """All of it, written without a template for each letter."""
+        return format_html(
+            '<p class="gives">{}</p><div class="math-block" tabindex="0">{}</div>'
+            '<div class="math-block" tabindex="0">{}</div><p class="help">{}</p>',
+            self.gives,
+            self.symbols,
+            self.numbers,
+            format_html_join(" · ", "{} {}", self.legend),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunIt:
@@ -81,11 +94,10 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A state worth a look: its name, and its address from `?` on."""
+    """A state worth a look: its name, and its address behind the `?`."""
 
     label: str
     query: str
-    is_shown: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,13 +155,18 @@ def show(request: HtmxHttpRequest, calculator: Calculator, **more: object) -> Ht
         except ValueError as error:
             problem = str(error)
     query = form.address if form.is_valid() else ""
+    address = calculator.address
     context = {
         "calculator": calculator,
+        "address": address,
         "form": form,
         "answer": answer,
         "problem": problem,
         "query": query,
-        "presets": [replace(preset, is_shown=preset.query == query) for preset in calculator.presets],
+        "presets": [
+            (f"{address}?{preset.query}" if preset.query else address, preset.label, preset.query == query)
+            for preset in calculator.presets
+        ],
         **more,
     }
     response = render_page(request, calculator.template, context, fragment="result")
@@ -169,14 +186,16 @@ def warm_up(calculators: Iterable[Calculator]) -> None:
 
 def shown(formulas: Sequence[Formula]) -> tuple[ShownFormula, ...]:
     """Formulas of `calculators.predict`, ready for a page."""
-    return tuple(
-        ShownFormula(
-            gives=formula.gives,
-            symbols=mathml(formula.symbols, display=True),
-            numbers=mathml(formula.numbers, display=True),
-            legend=tuple((mathml(symbol), meaning) for symbol, meaning in formula.legend),
-        )
-        for formula in formulas
+    return tuple(_shown(formula) for formula in formulas)
+
+
+@lru_cache(maxsize=512)
+def _shown(formula: Formula) -> ShownFormula:
+    return ShownFormula(
+        gives=formula.gives,
+        symbols=mathml(formula.symbols, display=True),
+        numbers=mathml(formula.numbers, display=True),
+        legend=tuple((mathml(symbol), meaning) for symbol, meaning in formula.legend),
     )
 
 
