@@ -1,5 +1,6 @@
 """What the traffic page says: one calculation answered for two ways to split, side by side."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,11 +78,15 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficAnswer:
-    """Two ways beside each other."""
+    """Two ways beside each other.
+
+    weights   of the whole model on the fullest device under every way, by its key [bytes]
+    """
 
     case: Case
     first: Split
     second: Split
+    weights: Mapping[str, float]
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -127,10 +132,11 @@ class TrafficAnswer:
 
 def answer(case: Case, *, first: str = "tp", second: str = "pp") -> TrafficAnswer:
     """What two ways move in this case. Raises ValueError where the model has nothing that one of them splits."""
-    ways = WAYS[first], WAYS[second]
-    weights = weights_of(case, ways)
+    weights = dict(zip(WAYS, weights_of(case, list(WAYS.values())), strict=True))
     one, other = (
-        Split(way=way, case=case, traffic=way.traffic(case, case.devices), weight_bytes=held)
-        for way, held in zip(ways, weights, strict=True)
+        Split(
+            way=WAYS[key], case=case, traffic=WAYS[key].traffic(case, case.devices), weight_bytes=weights[key]
+        )
+        for key in (first, second)
     )
-    return TrafficAnswer(case=case, first=one, second=other)
+    return TrafficAnswer(case=case, first=one, second=other, weights=weights)

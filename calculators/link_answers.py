@@ -97,8 +97,12 @@ class LinkCase:
             return Layout(pp=self.devices)
         return Layout(tp=self.devices, etp=self.devices if self.shape.is_sparse else 1)
 
-    def layouts(self, family: Family) -> Layouts:
-        """The same for calculations."""
+    @cached_property
+    def layouts(self) -> dict[Family, Layouts]:
+        """The same of both families, for calculations."""
+        return {family: self._layouts(family) for family in FAMILIES}
+
+    def _layouts(self, family: Family) -> Layouts:
         layout = self.layout(family)
         said = {axis: getattr(layout, axis) for axis in ("tp", "etp", "pp") if getattr(layout, axis) != 1}
         return Layouts(**said)
@@ -130,7 +134,7 @@ class Split:
 
     @cached_property
     def work(self) -> DecodeWork:
-        return decode_work(self.case.shape, self.case.layouts(self.family), **self.case.options)
+        return decode_work(self.case.shape, self.case.layouts[self.family], **self.case.options)
 
     @cached_property
     def over(self) -> DecodeSpeed:
@@ -154,15 +158,20 @@ class Split:
         return speeds
 
     @cached_property
+    def said(self) -> list[str]:
+        """The same as a page says it."""
+        return [three_digits(speed) for speed in self.speeds]
+
+    @cached_property
     def limits(self) -> tuple[Limit, ...]:
         """What takes most of a token's time on each."""
-        return tuple(Limit(int(value)) for value in self.over.limit)
+        return tuple(Limit(int(value)) for value in self.over.limit.tolist())
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
-        return tuple(Verdict(int(value)) for value in self.over.verdict(self.case.wanted))
+        return tuple(Verdict(int(value)) for value in self.over.verdict(self.case.wanted).tolist())
 
-    @property
+    @cached_property
     def device_seconds(self) -> float:
         return self.work.device_seconds.item()
 

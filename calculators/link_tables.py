@@ -6,7 +6,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from calculators.figures import Figure, axis, figure, predicted_line
-from calculators.link_answers import FAMILIES, LinkCase, Split, Step, gbit, three_digits
+from calculators.link_answers import FAMILIES, Family, LinkCase, Split, Step, gbit, three_digits
 from calculators.predict.serving import DecodeWork, Verdict
 from calculators.units import counted, exact_bytes, iec_bytes, seconds
 from calculators.workbench import Chart, Row, Table
@@ -79,7 +79,7 @@ def links_chart(case: LinkCase, tp: Split, pp: Split) -> Chart:
     """Tokens/s of both splits over every link."""
     return Chart(
         name="links",
-        figure=_figure(case, {split.family: split.speeds for split in (tp, pp)}),
+        figure=_figure(case, {split.family: split for split in (tp, pp)}),
         caption=(
             "Tokens/s of each sequence over every link, predicted. The links that answer soonest are on top; those of "
             "one carrier are joined, the fastest cable first. Where such a line runs straight down, a faster cable "
@@ -100,7 +100,7 @@ def _link_row(case: LinkCase, index: int, tp: Split, pp: Split) -> Row:
         cells=(
             step.short.replace(" ", "\N{NO-BREAK SPACE}"),
             *(
-                ("✓ " if split.verdicts[index] is Verdict.REACHES else "") + three_digits(split.speeds[index])
+                ("✓ " if split.verdicts[index] is Verdict.REACHES else "") + split.said[index]
                 for split in (tp, pp)
             ),
             *(split.limits[index].words for split in (tp, pp)),
@@ -111,27 +111,27 @@ def _link_row(case: LinkCase, index: int, tp: Split, pp: Split) -> Row:
     )
 
 
-def _figure(case: LinkCase, reached: dict[str, list[float]]) -> Figure:
+def _figure(case: LinkCase, splits: dict[Family, Split]) -> Figure:
     traces = []
     for mark, family in enumerate(FAMILIES):
         # An empty place between carriers, so that only links of one carrier are joined.
-        marks: list[tuple[Step | None, float | None]] = []
-        for step, speed in zip(case.steps, reached[family], strict=True):
+        marks: list[tuple[Step | None, float | None, str]] = []
+        for step, speed, said in zip(case.steps, splits[family].speeds, splits[family].said, strict=True):
             if marks and marks[-1][0] and marks[-1][0].carrier != step.carrier:
-                marks.append((None, None))
-            marks.append((step, speed))
+                marks.append((None, None, ""))
+            marks.append((step, speed, f"{said} tokens/s"))
         trace = predicted_line(
             f"{family.upper()}, predicted",
-            [speed for _, speed in marks],
-            [step and step.short for step, _ in marks],
+            [speed for _, speed, _ in marks],
+            [step and step.short for step, _, _ in marks],
             colour=family,
-            says=["" if speed is None else f"{three_digits(speed)} tokens/s" for _, speed in marks],
+            says=[said for _, _, said in marks],
             mark=mark,
         )
         trace["hovertemplate"] = "%{y}: %{text}<extra>" + family.upper() + "</extra>"
-        trace["marker"]["size"] = [15 if step and step.key == case.link else 9 for step, _ in marks]
+        trace["marker"]["size"] = [15 if step and step.key == case.link else 9 for step, _, _ in marks]
         traces.append(trace)
-    shown_speeds = [*reached["tp"], *reached["pp"], case.wanted]
+    shown_speeds = [*splits["tp"].speeds, *splits["pp"].speeds, case.wanted]
     scale = _speed_ticks(min(shown_speeds), max(shown_speeds))
     return figure(
         traces,

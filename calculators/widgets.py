@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from django import forms
 from django.forms.utils import flatatt
@@ -22,7 +22,11 @@ class TextInput(forms.TextInput):
 
 
 class Select(forms.Select):
-    """A list to choose one from, in groups where its choices are."""
+    """A list to choose one from, in groups where its choices are. A copy shares the choices until it gets others."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied: Self = forms.Widget.__deepcopy__(self, memo)
+        return copied
 
     def render(
         self, name: str, value: Any, attrs: Mapping[str, Any] | None = None, renderer: Any = None

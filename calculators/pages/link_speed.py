@@ -126,7 +126,7 @@ def _answer(form: LinkSpeedForm) -> LinkPage:
         python=python_call(
             link_speed,
             case.shape,
-            case.layouts("tp"),
+            case.layouts["tp"],
             tokens_per_second=case.wanted,
             latency_seconds=float(f"{case.looked_at.link.latency_seconds:.6g}"),
             **case.options,
@@ -182,7 +182,7 @@ def _warnings(case: LinkCase) -> Iterator[str]:
         "weight_bytes_per_element": case.weight_bytes,
     }
     for family in FAMILIES[: case.devices]:
-        held = serving_memory(case.shape, case.layouts(family), **sizes)
+        held = serving_memory(case.shape, case.layouts[family], **sizes)
         if not fits(held, case.device):
             split = f" under {NAMES[family].lower()}" if case.devices > 1 else ""
             yield (

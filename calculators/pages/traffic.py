@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from calculators.answers import Split, TrafficAnswer, answer
-from calculators.families import WAYS, Case, Way, weights_of
+from calculators.families import WAYS, Case, Way
 from calculators.fields import AddressForm, Choice, ModelField, WholeNumber, phase_field
 from calculators.figures import axis, figure, log_byte_ticks, predicted_line
 from calculators.maps import Picture, drawn
@@ -152,25 +152,26 @@ def _run(each: Split, state: str) -> tuple[RunIt, ...]:
 
 def _every(case: Case, found: TrafficAnswer) -> Table:
     """All ways, a line each."""
-    chosen = {each.way.key for each in found.splits}
     return Table(
         name="every",
         caption=f"Every way to split {case.shape.name} over {counted(case.devices, 'device')}, for each {found.unit}.",
         heads=("", "Each device has", "Calls", "Busiest device sends", "Weights on a device"),
         texts=2,
-        rows=tuple(_lines(case, chosen)),
+        rows=tuple(_lines(case, found)),
     )
 
 
-def _lines(case: Case, chosen: set[str]) -> Iterator[Row]:
-    ways = list(WAYS.values())
-    for way, held in zip(ways, weights_of(case, ways), strict=True):
+def _lines(case: Case, found: TrafficAnswer) -> Iterator[Row]:
+    known = {each.way.key: each.traffic for each in found.splits}
+    for key, way in WAYS.items():
         badge = format_html('<span class="badge family-{}">{}</span>', way.family, way.short)
         said: tuple[str, ...] = ("nothing to share out: the model is dense", "–", "–", "–")
         if way.is_for(case):
-            moved = way.traffic(case, [case.devices])  # an array, for which no formulas are written
-            said = (way.cuts, plain(moved.calls.item()), iec_bytes(moved.wire_bytes.item()), iec_bytes(held))
-        yield Row(cells=(badge, *said), is_chosen=way.key in chosen)
+            # an array, for which no formulas are written
+            moved = known[key] if key in known else way.traffic(case, [case.devices])
+            held = iec_bytes(found.weights[key])
+            said = (way.cuts, plain(moved.calls.item()), iec_bytes(moved.wire_bytes.item()), held)
+        yield Row(cells=(badge, *said), is_chosen=key in known)
 
 
 def _chart(case: Case, splits: Sequence[Split]) -> Chart:

@@ -1,9 +1,11 @@
 """`{{ form.devices|labelled }}`: a field with its label, help and error, written without a template for each."""
 
+from functools import lru_cache
+
 from django import template
 from django.forms import BoundField
 from django.utils.html import conditional_escape, format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 register = template.Library()
 
@@ -11,16 +13,16 @@ register = template.Library()
 @register.filter
 def labelled(field: BoundField) -> SafeString:
     """The field as every form shows it. Its error stands in an element that is always there, for htmx to fill."""
-    identity = field.id_for_label
-    help_text = field.help_text
-    return format_html(
-        '<div class="field field-{}"><label for="{}">{}</label>{}{}'
-        '<p class="error" id="{}_error" aria-live="polite">{}</p></div>',
-        field.name,
-        identity,
-        field.label,
-        field.as_widget(),
-        format_html('<p class="help" id="{}_helptext">{}</p>', identity, help_text) if help_text else "",
-        identity,
-        " ".join(conditional_escape(error) for error in field.errors) if field.errors else "",
+    opening, closing = _around(field.name, field.id_for_label, field.label, field.help_text)
+    errors = " ".join(conditional_escape(error) for error in field.errors)
+    return mark_safe(f"{opening}{field.as_widget()}{closing}{errors}</p></div>")  # noqa: S308 parts that are escaped
+
+
+@lru_cache(maxsize=512)  # of the site's own forms, whoever asks
+def _around(name: str, identity: str, label: str, help_text: str) -> tuple[SafeString, SafeString]:
+    """What stands before the input, and what between it and its error."""
+    helped = format_html('<p class="help" id="{}_helptext">{}</p>', identity, help_text) if help_text else ""
+    return (
+        format_html('<div class="field field-{}"><label for="{}">{}</label>', name, identity, label),
+        format_html('{}<p class="error" id="{}_error" aria-live="polite">', helped, identity),
     )
