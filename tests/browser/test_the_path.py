@@ -106,15 +106,15 @@ def test_a_wrong_size_is_said_beside_its_field_as_one_types(site, owner, complai
     page = owner
     page.goto(f"{site.origin}/calculate/traffic")
 
-    page.get_by_label("Devices").fill("two")
+    page.get_by_role("textbox", name="Devices").fill("two")
 
     expect(page.locator("#id_devices_error")).to_have_text(
         "Devices is “two”, but it must be a whole number from 1 to 1,024."
     )
-    page.get_by_label("Devices").fill("4")
+    page.get_by_role("textbox", name="Devices").fill("4")
     expect(page.locator("#id_devices_error")).to_be_empty()
     expect(page.locator("#ratio")).to_have_text("192 : 1")
-    expect(page.get_by_label("Devices")).to_be_focused()
+    expect(page.get_by_role("textbox", name="Devices")).to_be_focused()
     assert complaints == []
 
 
