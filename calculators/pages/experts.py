@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from calculators.exchange_trials import CalculatedCalls, exchange_trial
 from calculators.fields import AddressForm, Choice, Decimal, ModelField, WholeNumber
@@ -64,22 +64,13 @@ class ExpertsForm(AddressForm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """What one rank sends to another; `level` 0 to 5 shades it by its share of the largest."""
-
-    says: str
-    level: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class ExpertsPage(Answer):
-    """What the page says of one layer."""
+    """What the page says of one layer. `heat` is who sends how much to whom, empty where it does not fit a page."""
 
     headline: SafeString | str
     why: str
     numbers: Table
-    heat: tuple[tuple[Cell | None, ...], ...]
-    heat_unit: str
+    heat: SafeString | str
 
 
 def _answer(form: ExpertsForm) -> ExpertsPage:
@@ -110,7 +101,6 @@ def _answer(form: ExpertsForm) -> ExpertsPage:
         why=_why(layer, experts),
         numbers=_numbers(layer, shape),
         heat=_heat(layer),
-        heat_unit=_UNITS[_unit(layer.exchange.dispatch)],
         charts=(_chart(layer),),
         formulas=shown(routing_formulas(layer)),
         python=python_call(skewed_layer, **asked),
@@ -275,24 +265,39 @@ def _chart(layer: RoutedLayer) -> Chart:
     )
 
 
-def _heat(layer: RoutedLayer) -> tuple[tuple[Cell | None, ...], ...]:
-    """The dispatch from rank to rank, where it fits a page."""
+def _heat(layer: RoutedLayer) -> SafeString | str:
+    """The dispatch from rank to rank, where it fits a page; a cell is shaded by its share of the largest."""
     table = layer.exchange.dispatch
     if not 1 < len(table) <= MOST_RANKS_IN_MAP:
-        return ()
-    most, size = table.max(), 1024.0 ** _unit(table)
-    return tuple(
-        tuple(
-            None
-            if sender == receiver
-            else Cell(
-                says=_digits(value / size),
-                level=0 if value <= 0 else 1 + min(4, int(5 * value / most)),
-            )
-            for receiver, value in enumerate(row)
-        )
-        for sender, row in enumerate(table)
+        return ""
+    rows, power = table.tolist(), _unit(table)
+    most, size = float(table.max()), 1024.0**power
+    cells = {
+        value: f'<td class="num heat-{_shade(value, most)}">{_digits(value / size)}</td>'
+        for row in rows
+        for value in row
+    }
+    itself = '<td class="num self" aria-label="itself">·</td>'
+    written = [
+        f'<tr><th scope="row">{sender}</th>'
+        + "".join(itself if sender == receiver else cells[value] for receiver, value in enumerate(row))
+        + "</tr>"
+        for sender, row in enumerate(rows)
+    ]
+    heads = [f'<th scope="col" class="num">to {receiver}</th>' for receiver in range(len(rows))]
+    return format_html(
+        '<table class="table matrix predicted family-ep" id="heat">'
+        '<caption><span class="swatch predicted family-ep"></span> Predicted, in {}.</caption>'
+        "<thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table>",
+        _UNITS[power],
+        mark_safe("".join(heads)),  # noqa: S308 numbers alone
+        mark_safe("".join(written)),  # noqa: S308
     )
+
+
+def _shade(value: float, most: float) -> int:
+    """From 0 to 5, by the share of the largest."""
+    return 1 + min(4, int(5 * value / most)) if value > 0 else 0
 
 
 def _digits(value: float) -> str:
