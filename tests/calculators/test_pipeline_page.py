@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import pytest
 from django.urls import reverse
 
-from calculators.gantt import Gantt
 from calculators.lab.spec import Schedule as LabSchedule
-from calculators.pages.pipeline import MOST_OPERATIONS
+from calculators.pages.pipeline.case import MOST_OPERATIONS
+from calculators.pages.pipeline.gantt import Gantt
 from calculators.predict import schedules
 from calculators.predict.schedules import SCHEDULES, Schedule, timetable
 from calculators.units import seconds
