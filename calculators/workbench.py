@@ -7,6 +7,7 @@ answer (an `Answer` with whatever else the page shows), and one `Calculator` tha
 `_problems.html`, `_chart.html`, `_table.html`, `_formulas.html`, `_run_it.html`, `_python.html`.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -17,7 +18,7 @@ from django.http import HttpResponse
 from django.template.loader import get_template
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django_htmx.http import replace_url
 
 from calculators.fields import AddressForm, ModelField, offer_given_model
@@ -39,6 +40,16 @@ class Chart:
     figure: Figure
     caption: str
     table: Table
+
+    @property
+    def script(self) -> SafeString:
+        """The figure for static/charts.js: as Django's json_script, which takes five times as long for as much text."""
+        text = json.dumps(self.figure).replace("<", "\\u003C").replace(">", "\\u003E").replace("&", "\\u0026")
+        return format_html(
+            '<script id="{}-figure" type="application/json">{}</script>',
+            self.name,
+            mark_safe(text),  # noqa: S308 no < is left in it
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -250,7 +250,7 @@ class Spec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON and forms want them; `Spec.parse` reads them back."""
-        return {name: getattr(value, "value", value) for name, value in asdict(self).items()}
+        return {name: getattr(value, "value", value) for name, value in vars(self).items()}
 
     def to_toml(self) -> str:
         """The same spec as a file that a person can edit."""

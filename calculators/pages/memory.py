@@ -469,6 +469,7 @@ def _runs(form: MemoryForm, case: Case) -> Iterator[RunIt]:
     sizes = {"tp": layout.tp, "pp": layout.pp, "cp": layout.cp, "ep": layout.ep}
     if training:
         sizes[data] = layout.dp
+    back = MEMORY.at(form.address)
     widest = sorted((key for key, size in sizes.items() if size > 1), key=lambda key: -sizes[key])
     for key in widest[:2]:
         way = WAYS[key]
@@ -483,9 +484,7 @@ def _runs(form: MemoryForm, case: Case) -> Iterator[RunIt]:
         found = way.trial(wanted) if way.is_for(wanted) else None
         if found is not None:
             found = replace(found, differences=(*found.differences, _TRAFFIC_ONLY))
-        yield from run_it(
-            found, label=f"Run its {way.short} for real", family=way.family, back=MEMORY.at(form.address)
-        )
+        yield from run_it(found, label=f"Run its {way.short} for real", family=way.family, back=back)
 
 
 _TRAFFIC_ONLY = "It measures the bytes that cross between ranks, not yet the memory that each of them holds."

@@ -48,11 +48,12 @@ def memory_formulas(case: Case) -> tuple[Formula, ...]:
 def _fullest(case: Case) -> int:
     """The stage whose rank is the fullest: the one that has the weights of the answer, the first such."""
     layouts = Layouts.of(case.layout)
-    stages = [
-        int(stage.item()) for stage in fullest_stages(case.shape, pp=case.layout.pp, vpp=case.layout.vpp)
-    ]
+    tried = fullest_stages(case.shape, pp=case.layout.pp, vpp=case.layout.vpp)
+    stages = sorted({int(stage.item()) for stage in tried})
+    if len(stages) == 1:
+        return stages[0]
     held = case.memory.weights.item()
-    for stage in sorted(set(stages)):
+    for stage in stages:
         parameters = rank_parameters(case.shape, layouts, stage=stage)
         if isinstance(case, Training):
             states = parameters.states(optimizer=case.optimizer, zero=floats(case.layout.zero))

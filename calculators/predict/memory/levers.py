@@ -160,11 +160,10 @@ def together(
     memory = case.memory
     pulled: list[Lever] = []
     while memory.total.item() > limit:
-        found = known or _levers(case, memory, limit=limit)
+        best = min(known, key=_price) if known else _cheapest(case, memory, limit=limit)
         known = ()
-        if not found or len(pulled) == MOST_STEPS:
+        if best is None or len(pulled) == MOST_STEPS:
             return ()
-        best = min(found, key=_price)
         if pulled and _kind(best) in _SETTINGS and _kind(best) == _kind(pulled[-1]):
             pulled.pop()  # what it set is set further
         pulled.append(best)
@@ -173,16 +172,28 @@ def together(
 
 
 def _levers(case: Case, memory: Memory, *, limit: float) -> tuple[Lever, ...]:
-    proposed = _proposals(case)
+    found = sorted(
+        _shrinking(_proposals(case), memory), key=lambda change: (-change.saved_bytes, change.devices)
+    )
+    return tuple(change.lever(limit) for change in found)
+
+
+def _cheapest(case: Case, memory: Memory, *, limit: float) -> Lever | None:
+    """The one to pull next; None where nothing shrinks the case."""
+    found = _shrinking(_gentle(case), memory) or _shrinking(_proposals(case), memory)
+    best = min(found, key=lambda change: (*_price(change), change.devices), default=None)
+    return best and best.lever(limit)
+
+
+def _shrinking(proposed: list[_Proposal], memory: Memory) -> list[_Change]:
     if not proposed:
-        return ()
-    now, found = memory.total.item(), _held([each.case for each in proposed])
-    shrinking = [
-        Lever(**each._asdict(), memory=_of_row(found, row), saved_bytes=now - total, fits=total <= limit)
-        for row, (each, total) in enumerate(zip(proposed, found.total.tolist(), strict=True))
+        return []
+    now, held = memory.total.item(), _held([each.case for each in proposed])
+    return [
+        _Change(proposal=each, held=held, row=row, saved_bytes=now - total)
+        for row, (each, total) in enumerate(zip(proposed, held.total.tolist(), strict=True))
         if total < now
     ]
-    return tuple(sorted(shrinking, key=lambda lever: (-lever.saved_bytes, lever.devices)))
 
 
 def memories(cases: Sequence[Case]) -> list[Memory]:
@@ -249,6 +260,28 @@ class _Proposal(NamedTuple):
     devices: int = 0
 
 
+class _Change(NamedTuple):
+    """A proposal that shrinks its case, with its row among the memories of all that were proposed."""
+
+    proposal: _Proposal
+    held: Memory
+    row: int
+    saved_bytes: float
+
+    @property
+    def key(self) -> str:
+        return self.proposal.key
+
+    @property
+    def devices(self) -> int:
+        return self.proposal.devices
+
+    def lever(self, limit: float) -> Lever:
+        memory = _of_row(self.held, self.row)
+        fits = memory.total.item() <= limit
+        return Lever(**self.proposal._asdict(), memory=memory, saved_bytes=self.saved_bytes, fits=fits)
+
+
 _AXES = {
     "tp": (
         "Split every layer over {} ranks instead of {}.",
@@ -275,7 +308,7 @@ _STAGES_IN_DECODE = (
 
 def _proposals(case: Case) -> list[_Proposal]:
     """Every change that breaks no rule which holds now; of several sizes of one axis the first."""
-    turned = [*(_of_training(case) if isinstance(case, Training) else _of_serving(case))]
+    turned = _turned(case)
     wider = [
         (axis, _wider(case.layout, axis, factor)) for axis in _axes_to_widen(case) for factor in _FACTORS
     ]
@@ -286,6 +319,18 @@ def _proposals(case: Case) -> list[_Proposal]:
             least.setdefault(axis, sizes)
     kept = [each for each, is_fine in zip(turned, fine, strict=False) if is_fine]
     return [*kept, *(_widened(case, axis, Layout(**sizes)) for axis, sizes in least.items())]
+
+
+def _gentle(case: Case) -> list[_Proposal]:
+    """Those among them that cost next to nothing, which few numbers suffice for."""
+    turned = [each for each in _turned(case) if each.key in _GENTLE]
+    fine = _legal(case, [vars(each.case.layout) for each in turned])
+    return [each for each, is_fine in zip(turned, fine, strict=True) if is_fine]
+
+
+def _turned(case: Case) -> list[_Proposal]:
+    """What leaves every axis as wide as it is."""
+    return [*(_of_training(case) if isinstance(case, Training) else _of_serving(case))]
 
 
 def _axes_to_widen(case: Case) -> Iterator[str]:
@@ -413,6 +458,8 @@ def _wider(layout: Layout, axis: str, factor: int) -> dict[str, Any]:
 
 def _legal(case: Case, proposed: list[dict[str, Any]]) -> list[bool]:
     """Which of these layouts break no rule that the case's own keeps."""
+    if not proposed:
+        return []
     layouts = [vars(case.layout), *proposed]
     training = isinstance(case, Training)
     asked = RulesCase(
@@ -434,7 +481,7 @@ def _kind(lever: Lever) -> str:
     return lever.key.partition("-")[0]
 
 
-def _price(lever: Lever) -> tuple[bool, bool, bool, float]:
+def _price(lever: Lever | _Change) -> tuple[bool, bool, bool, float]:
     return lever.key in _LESS, lever.devices > 0, lever.key not in _GENTLE, -lever.saved_bytes
 
 
