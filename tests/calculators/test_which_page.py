@@ -8,7 +8,9 @@ from django.http import QueryDict
 from django.urls import reverse
 
 from calculators.lab.spec import Job
-from calculators.pages.which import FAMILY_CODES, WHICH, WhichForm
+from calculators.pages.which import WHICH
+from calculators.pages.which.badges import FAMILY_CODES
+from calculators.pages.which.form import WhichForm
 from calculators.predict.advisor import QUESTIONS, Facts, Technique, advise
 from tests.calculators.reading import table, words
 
