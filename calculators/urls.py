@@ -4,7 +4,7 @@ from django.urls import path
 
 from calculators import views
 from calculators.pages import CALCULATORS
-from calculators.pasted import read_model
+from calculators.pages.model.pasted import read_model
 
 app_name = "calculators"
 urlpatterns = [

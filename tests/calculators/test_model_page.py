@@ -11,7 +11,8 @@ from django.urls import reverse
 
 from calculators.fields import ModelField
 from calculators.pages import CALCULATORS
-from calculators.pages.model import MODEL, Recount, people
+from calculators.pages.model import MODEL
+from calculators.pages.model.counts import Recount, people
 from calculators.predict.models.catalogue import MODELS
 from calculators.predict.models.codes import code_of, shape_of
 from calculators.predict.models.configs import LARGEST_BYTES, read_config
