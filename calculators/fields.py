@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
-from urllib.parse import urlencode
+from urllib.parse import quote_plus
 
 from django import forms
 from django.http import QueryDict
@@ -142,14 +142,14 @@ class AddressForm(forms.Form):
         return f"?{self._query(self.cleaned_data | changes)}"
 
     def _query(self, values: Mapping[str, Any]) -> str:
-        query = {}
+        query = []
         for name, value in values.items():
             field = self.fields.get(name)
             number = f"{value:.12g}" if isinstance(value, float) else str(value)  # 10, not 10.0
             said = field.said(value) if isinstance(field, ModelField) else number
             if value is not None and said != self.DEFAULTS.get(name, ""):
-                query[name] = said
-        return urlencode(query)
+                query.append(f"{name}={said if said.isascii() and said.isalnum() else quote_plus(said)}")
+        return "&".join(query)
 
     @property
     def unknown_sentence(self) -> str:
