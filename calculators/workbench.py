@@ -1,10 +1,11 @@
 """What every calculator page is: sizes on the left, what follows from them on the right, and the ways on from there.
 
-A page is a module of `calculators/pages`: its form (an `AddressForm`, so that every state is an address), its
-answer (an `Answer` with whatever else the page shows), and one `Calculator` that names both, listed in
-`calculators/pages/__init__.py`. `show` serves it. Its template `calculators/NAME.html` extends
-`calculators/_workbench.html`, lays out the fields, and places the pieces of the answer in a partial named `result`:
-`_problems.html`, `_chart.html`, `_table.html`, `_formulas.html`, `_run_it.html`, `_python.html`.
+A page is a module or a package of `calculators/pages`: its form (an `AddressForm`, so that every state is an
+address), its answer (an `Answer` with whatever else the page shows), and one `Calculator` that names both, listed in
+`calculators/pages/__init__.py`. A package has them in `form` and `page`, and what the page says in files of one
+subject. `show` serves it. Its template `calculators/NAME.html` extends `calculators/_workbench.html`, lays out the
+fields, and places the pieces of the answer in a partial named `result`: `_problems.html`, `_chart.html`,
+`_table.html`, `_formulas.html`, `_run_it.html`, `_python.html`.
 """
 
 import json

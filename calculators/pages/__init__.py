@@ -1,6 +1,6 @@
-"""The calculator pages, one module each, in the order that the index shows them.
+"""The calculator pages, a module or a package each, in the order that the index shows them.
 
-A new page adds its module here and a template of its name; its address and its card follow.
+A new page adds its own here and a template of its name; its address and its card follow.
 """
 
 from calculators.pages.experts import EXPERTS
