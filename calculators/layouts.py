@@ -125,7 +125,7 @@ class Moved:
         """Members of a group."""
         return round(float(self.parts[0].share.ranks))
 
-    @property
+    @cached_property
     def handed(self) -> Floats:
         return floats(sum(part.full * part.share.handed for part in self.parts))
 
@@ -173,7 +173,7 @@ class LayoutCase:
     def is_training(self) -> bool:
         return self.phase is Phase.TRAINING
 
-    @property
+    @cached_property
     def layouts(self) -> Layouts:
         """The same for the functions that take many. A prompt is read in one pass with all others of its replica."""
         at_once = self.sequences_of_a_replica if self.phase is Phase.PREFILL else self.micro_batch
@@ -205,7 +205,9 @@ class LayoutCase:
         return violations(
             RulesCase(
                 shape=self.shape,
-                layouts=Layouts.of(self.layout, micro_batch=self.micro_batch, recompute=self.recompute),
+                layouts=self.layouts
+                if self.phase is not Phase.PREFILL
+                else Layouts.of(self.layout, micro_batch=self.micro_batch, recompute=self.recompute),
                 phase=self.phase,
                 tokens=None if self.phase is Phase.DECODE else self.tokens,
                 batch=self.batch if self.is_training and self.makes_whole_replicas else None,
@@ -215,7 +217,7 @@ class LayoutCase:
             )
         )
 
-    @property
+    @cached_property
     def broken(self) -> tuple[Violation, ...]:
         """The rules that it breaks: where there are any, its figures mean nothing."""
         return tuple(each for each in self.rules if each.kind is RuleKind.REFUSED)
@@ -225,7 +227,7 @@ class LayoutCase:
         """What is allowed and yet worth saying."""
         return tuple(each for each in self.rules if each.kind is not RuleKind.REFUSED)
 
-    @property
+    @cached_property
     def asked(self) -> dict[str, Any]:
         """The arguments of `composed`, but for the model."""
         more: dict[str, Any] = {} if self.backend is TEXTBOOK else {"backend": self.backend}
