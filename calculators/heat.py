@@ -109,19 +109,19 @@ class HeatMap:
 
     def svg(self, *, what: str, every: int) -> SafeString:
         """The picture, with a line before each `every`-th of `what`, a rank or a host."""
-        total, leading, levels = self.total, self.leading, self.levels
-        count = len(total)
+        count = len(self.total)
         side = count * _STEP
+        across = [f"M{at * _STEP + 1}" for at in range(count)]
+        down = [f" {at * _STEP + 1}h{_SIZE}v{_SIZE}h-{_SIZE}z" for at in range(count)]
+        looks = np.where(self.levels > 0, 6 * self.leading + self.levels, 0)
         paths = []
-        for index, axis in enumerate(self.axes):
-            for level in range(1, 6):
-                rows, columns = np.nonzero((leading == index) & (levels == level))
-                if not len(rows):
-                    continue
-                corners = zip((columns * _STEP + 1).tolist(), (rows * _STEP + 1).tolist(), strict=True)
-                drawn = "".join(f"M{x} {y}h{_SIZE}v{_SIZE}h-{_SIZE}z" for x, y in corners)
-                family = AXIS_FAMILIES[axis]
-                paths.append(f'<path class="heat-cell heat-{level} family-{family}" d="{drawn}"/>')
+        for look in np.unique(looks[looks > 0]).tolist():
+            index, level = divmod(look, 6)
+            rows, columns = np.nonzero(looks == look)
+            cells = zip(columns.tolist(), rows.tolist(), strict=True)
+            drawn = "".join([across[column] + down[row] for column, row in cells])
+            family = AXIS_FAMILIES[self.axes[index]]
+            paths.append(f'<path class="heat-cell heat-{level} family-{family}" d="{drawn}"/>')
         every = every if 1 < every < count else max(1, count // 8)
         starts = range(0, count, every)
         lines = "".join(f"M{at * _STEP} 0V{side}M0 {at * _STEP}H{side}" for at in starts[1:])
