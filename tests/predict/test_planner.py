@@ -8,7 +8,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from calculators.predict import planner
 from calculators.predict.clusters import Cluster, Link, Tier, two_tiers
 from calculators.predict.devices import DEVICES, Device
 from calculators.predict.implementations import MEGATRON
@@ -25,6 +24,7 @@ from calculators.predict.planner import (
     Task,
     evaluate,
     plan,
+    plans,
     why,
 )
 from calculators.predict.rules import RULES
@@ -431,7 +431,7 @@ def test_times_and_memories_that_agree_to_ten_digits_are_the_same(monkeypatch):
     columns["step_seconds"] = np.array([1.0, 1 - 1e-14, 1 + 1e-14, 2.0])
     columns["memory_bytes"] = np.array([3e9, 1e9, 1e9 * (1 + 1e-14), 2e9])
     columns["tp"] = np.array([1.0, 4.0, 2.0, 8.0])
-    monkeypatch.setattr(planner, "evaluate", lambda task, space: iter([Evaluated(columns=columns)]))
+    monkeypatch.setattr(plans, "evaluate", lambda task, space: iter([Evaluated(columns=columns)]))
 
     [quickest] = plan(TASKS["dense"], count=1).best["tp"]
     found = plan(TASKS["dense"], count=4)
