@@ -31,7 +31,7 @@ def layers_of_stage(
     given = {**amounts(stage=stage), **counts(pp=pp, vpp=vpp)}
     check_broadcast(given)
     i, p, v = given.values()
-    _check_stage(i, p)
+    check_stage(i, p)
     least = np.floor(shape.layers / (p * v))  # layers of a chunk; the first `longer` chunks have one more
     longer = shape.layers - least * p * v
     layers = v * least + _chunks_among(longer, i, p, v)
@@ -43,6 +43,12 @@ def layers_of_stage(
     dense = least * _chunks_among(full, i, p, v) + _chunks_among(np.minimum(full, longer), i, p, v)
     dense = dense + rest * (full % p == i)
     return dense, layers - dense
+
+
+def depth_of_stage(shape: ModelShape, stage: Floats, *, pp: Floats) -> Floats:
+    """Layers of `stage`, of either kind, in a pipeline without chunks; arguments that were checked."""
+    least = np.floor(shape.layers / pp)
+    return least + (stage < shape.layers - least * pp)
 
 
 def fullest_stages(shape: ModelShape, *, pp: ArrayLike, vpp: ArrayLike = 1) -> Sequence[Floats]:
@@ -87,7 +93,7 @@ def in_flight(
     given = {**amounts(stage=stage), **counts(pp=pp, micro_batches=micro_batches, vpp=vpp)}
     check_broadcast(given)
     i, p, m, v = given.values()
-    _check_stage(i, p)
+    check_stage(i, p)
     if schedule is not None:
         chunks = v if schedule == Schedule.INTERLEAVED else None
         return in_flight_of_schedule(schedule, stages=p, micro_batches=m, stage=i, chunks=chunks)
@@ -95,7 +101,8 @@ def in_flight(
     return floats(np.minimum(m, chunks_ahead / v))
 
 
-def _check_stage(stage: Floats, pp: Floats) -> None:
+def check_stage(stage: Floats, pp: Floats) -> None:
+    """Raises ValueError where there are not as many stages."""
     outside = stage > pp - 1
     if np.any(outside):
         which, of = (np.broadcast_to(values, outside.shape)[outside].flat[0] for values in (stage, pp))

@@ -541,6 +541,7 @@ WITHIN = {
     "exchanges": "sizes",
     "formulas": "tex tex_short tex_scaled tex_bytes tex_product legend_of",
     "memory.kv_cache": "cache_of_rank check_dcp layers_without_window tokens_in_layers layer_bytes",
+    "stages": "check_stage depth_of_stage",
     "planner.blocks": "asked blocks",
     "planner.columns": "joined",
     "planner.kinds": "checked",

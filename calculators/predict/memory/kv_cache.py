@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, positive
 from calculators.predict.shapes import ModelShape
-from calculators.predict.stages import layers_of_stage
+from calculators.predict.stages import check_stage, depth_of_stage
 
 
 def kv_bytes_per_token(shape: ModelShape, *, tp: ArrayLike = 1, bytes_per_element: ArrayLike = 2) -> Floats:
@@ -57,14 +57,14 @@ def kv_cache_bytes(
     given |= _width(bytes_per_element) | amounts(stage=stage)
     check_broadcast(given)
     check_dcp(shape, tp=given["tp"], dcp=given["dcp"])
+    check_stage(given["stage"], given["pp"])
     return cache_of_rank(shape, stage=given["stage"], given=given)
 
 
 def cache_of_rank(shape: ModelShape, *, stage: Floats, given: dict[str, Floats]) -> Floats:
     """`kv_cache_bytes` of arguments that were checked."""
     p, context, parts = given["pp"], given["context_tokens"], given["cp"] * given["dcp"]
-    dense, sparse = layers_of_stage(shape, stage, pp=p)
-    layers = dense + sparse
+    layers = depth_of_stage(shape, stage, pp=p)
     if shape.window is None:
         token_layers = layers * (context / parts)
     else:

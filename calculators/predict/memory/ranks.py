@@ -127,8 +127,10 @@ def training_memory(
     last_flying = m if schedule == Schedule.GPIPE else floats(1)
 
     def of_stage(stage: Floats) -> Memory:
-        states = rank_parameters(shape, layouts, stage=stage).states(optimizer=optimizer, zero=zero)
-        layers = dict(zip((False, True), layers_of_stage(shape, stage, pp=p, vpp=v), strict=True))
+        of_either_kind = layers_of_stage(shape, stage, pp=p, vpp=v)
+        layers = dict(zip((False, True), of_either_kind, strict=True))
+        held = rank_parameters(shape, layouts, stage=stage, layers=of_either_kind)
+        states = held.states(optimizer=optimizer, zero=zero)
         flying = in_flight(stage, pp=p, micro_batches=m, vpp=v, schedule=schedule)
         body = sum((layers[sparse] * kept[sparse] for sparse in kinds), start=floats(0))
         body = body + (stage == 0) * first_stage_bytes_per_token(shape, beside=beside, dropout=dropout)

@@ -201,7 +201,9 @@ class RankParameters:
         )
 
 
-def rank_parameters(shape: ModelShape, layouts: Layouts, *, stage: ArrayLike) -> RankParameters:
+def rank_parameters(
+    shape: ModelShape, layouts: Layouts, *, stage: ArrayLike, layers: tuple[Floats, Floats] | None = None
+) -> RankParameters:
     """What a rank of `stage` (from 0) answers for.
 
     Tensor parallelism cuts the projections, the feed-forward matrices, the embedding and the output matrix; norms, the
@@ -210,6 +212,8 @@ def rank_parameters(shape: ModelShape, layouts: Layouts, *, stage: ArrayLike) ->
     replicas are the expert_dp of the layouts; everything else is replicated dp·cp times. A tied output matrix is a
     second copy where the last stage is not the first.
 
+    layers  of the stage, where `layers_of_stage` has been asked for them already
+
     >>> from calculators.predict.models.catalogue import MODELS
     >>> shape = MODELS["llama-3.1-70b"].shape
     >>> rank_parameters(shape, Layouts(tp=[1, 8]), stage=0).total.tolist()
@@ -217,7 +221,7 @@ def rank_parameters(shape: ModelShape, layouts: Layouts, *, stage: ArrayLike) ->
     """
     i, p, t = amounts(stage=stage)["stage"], floats(layouts.pp), floats(layouts.tp)
     h = shape.hidden_size
-    dense, sparse = layers_of_stage(shape, i, pp=p, vpp=layouts.vpp)
+    dense, sparse = layers_of_stage(shape, i, pp=p, vpp=layouts.vpp) if layers is None else layers
     attention = attention_of_rank(shape, t) + norm_parameters(shape)
     rest = (dense + sparse) * attention
     if shape.dense_layers:
