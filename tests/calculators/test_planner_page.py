@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 
 from calculators.layouts import TIME_PARTS
 from calculators.pages.layout import LayoutForm
-from calculators.pages.planner import MOST_MARKS, PLANNER, SHOWN, PlannerForm, _kinds, _thinned
+from calculators.pages.planner import PLANNER
+from calculators.pages.planner.form import PlannerForm
+from calculators.pages.planner.frontier import MOST_MARKS, thinned
+from calculators.pages.planner.kinds import kinds_of
+from calculators.pages.planner.page import SHOWN
 from calculators.predict.models.catalogue import MODELS
 from calculators.predict.planner import AXES, plan, space_of
 from calculators.units import iec_bytes, plain, seconds, whole_percent
@@ -156,7 +160,7 @@ def test_the_frontier_rises_with_memory_and_keeps_the_quickest_that_fits(client)
     assert found.best["tokens_per_second"][0] in marks["y"]
     shown = rows(response, "frontier")[1:]
     assert len(shown) == len(marks["x"]) <= MOST_MARKS
-    assert len(shown) + _thinned(found)[1] == len(found.frontier)
+    assert len(shown) + thinned(found)[1] == len(found.frontier)
     assert [row[-1] for row in shown] == ["yes" if x <= 76 else "no" for x in marks["x"]]
     assert max(marks["x"]) <= 4 * 76
     [line] = figure(response, "frontier")["layout"]["shapes"]
@@ -184,7 +188,7 @@ def test_each_kind_is_the_best_of_its_part_of_the_space(client, query):
     task = task_of(query)
     space, best = space_of(task), plan(task).best
     part_of = {}
-    for name, kind in _kinds(task).items():
+    for name, kind in kinds_of(task).items():
         part = {
             axis: tuple(n for n in getattr(space, axis) if least <= n <= most)
             for axis, (least, most) in kind.items()
@@ -193,7 +197,7 @@ def test_each_kind_is_the_best_of_its_part_of_the_space(client, query):
 
     shown = {row[0]: row[1:] for row in rows(client.get(PAGE, query), "instead")[1:]}
 
-    for name, kind in _kinds(task).items():
+    for name, kind in kinds_of(task).items():
         if all(least <= best[axis][0] <= most for axis, (least, most) in kind.items()):
             assert name not in shown
             continue
