@@ -7,7 +7,8 @@ import pytest
 from django.urls import reverse
 
 from calculators.lab.spec import Job
-from calculators.pages.memory import MEMORY, MemoryForm
+from calculators.pages.memory import MEMORY
+from calculators.pages.memory.form import MemoryForm
 from calculators.predict.memory import serving_memory, training_memory
 from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import Layouts, Recompute
