@@ -533,8 +533,16 @@ VALUES = [
 
 WITHIN = {
     "memory.activations": "bytes_per_token beside_the_matrices first_stage_bytes_per_token last_stage_bytes_per_token",
-    "advisor.procedure": "in_use broken_rules",
     "advisor.rejections": "rejected",
+    "advisor.steps.broken": "broken_rules",
+    "advisor.steps.exchanges": "in_time bandwidth_is_used faster_link_helps",
+    "advisor.steps.fit": "one_fits",
+    "advisor.steps.pieces": "what_does_not_fit",
+    "advisor.steps.places": "hosts_are_together what_there_is by_topology",
+    "advisor.steps.rules": "are_kept sequence_goes_further",
+    "advisor.steps.sharding": "hosts_slow_it_down memory_falls",
+    "advisor.steps.sizes": "in_use tensor_sizes tensor_size either",
+    "advisor.steps.work": "experts_are_balanced memory_is_busy devices_are_busy stages_are_filled split_is_faster",
     "arrays": "floats counts amounts positive products numbers whole is_whole said check_broadcast check_group",
     "compute": "feed_forward_matmuls",
     "models.text": "read_object shown listed",
