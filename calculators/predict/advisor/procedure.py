@@ -15,10 +15,7 @@ PROCEDURE = (
     Step(asks="Can its context parallelism be cut further?", look=rules.sequence_goes_further),
     Step(asks="Do the ranks of the experts have equally much to do?", look=work.experts_are_balanced),
     Step(asks="Does it read weights nearly as fast as memory allows?", look=work.memory_is_busy),
-    Step(
-        asks="Does an exchange take as long as it should on that link?",
-        look=exchanges.in_time,
-    ),
+    Step(asks="Does an exchange take as long as it should on that link?", look=exchanges.in_time),
     Step(asks="Does full sharding get slower with every host?", look=sharding.hosts_slow_it_down),
     Step(asks="Does memory per device fall as devices are added?", look=sharding.memory_falls),
     Step(asks="Is the link’s bandwidth used?", look=exchanges.bandwidth_is_used),
