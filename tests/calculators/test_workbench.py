@@ -3,6 +3,7 @@
 import pytest
 from django.core.exceptions import ValidationError
 from django.urls import reverse
+from django.utils.html import json_script
 
 from calculators.fields import Decimal
 from calculators.lab.spec import Job, Phase, Spec
@@ -12,7 +13,7 @@ from calculators.predict.shapes import Layout, Layouts, Recompute
 from calculators.predict.shapes import Phase as PredictPhase
 from calculators.predict.traffic import tensor_parallel
 from calculators.python_calls import python_call
-from calculators.workbench import run_address
+from calculators.workbench import Chart, Table, run_address
 from tests.calculators.reading import words
 
 INDEX = reverse("calculators:index")
@@ -137,3 +138,10 @@ def test_what_is_no_such_number_is_said_in_a_sentence(given, sentence):
 
 def test_the_index_of_calculators_lists_the_split_map_too(client):
     assert "Split map" in words(client.get(INDEX))
+
+
+def test_a_figure_is_written_as_django_would_write_it():
+    figure = {"data": [{"name": "</script><b>&é", "y": [1.5, None]}]}
+    chart = Chart(name="one", figure=figure, caption="", table=Table(caption="", heads=(), rows=()))
+
+    assert chart.script == json_script(figure, "one-figure")

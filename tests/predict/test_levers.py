@@ -166,3 +166,17 @@ def test_a_reserve_that_is_no_share_is_refused():
 
 def test_more_reserve_leaves_less_room():
     assert np.all(np.diff(room(H100, reserve=[0, 0.1, 0.5])) < 0)
+
+
+@pytest.mark.parametrize("key", ["llama-3.1-70b", "deepseek-v3", "mixtral-8x7b"])
+@pytest.mark.parametrize("serves", [False, True], ids=["training", "serving"])
+def test_the_first_that_is_pulled_together_is_the_cheapest_of_all_levers(key, serves):
+    shape, layout = MODELS[key].shape, Layout(tp=8, dp=64)
+    case = (
+        Serving(shape=shape, layout=Layout(tp=2), tokens=131_072, batch=32)
+        if serves
+        else Training(shape=shape, layout=layout, tokens=8192, micro_batch=2, micro_batches=8)
+    )
+    found = levers(case, H100)
+
+    assert together(case, H100) == together(case, H100, known=found) != ()
