@@ -563,6 +563,12 @@ WITHIN = {
     "timing.steps": "summed",
     "timing.waits": "ring all_to_all outermost exposed hidden_state tensor keys_and_values context_forward context "
     "tensor_forward results expert sends data tied_embedding update",
+    "traffic.composition.context": "context_shares",
+    "traffic.composition.data": "data_shares",
+    "traffic.composition.experts": "expert_shares expert_tensor_shares",
+    "traffic.composition.pipeline": "pipeline_shares",
+    "traffic.composition.stages": "stage_has busiest_candidates",
+    "traffic.composition.tensor": "tensor_shares",
     "traffic.context": "check_context",
     "traffic.expert": "check_experts",
     "traffic.figures": "calls_of_one_kind summed number product legend in_flight",
