@@ -1,5 +1,6 @@
 """A calculation as the Python that makes it: imports and one call, ready to paste beside `calculators.predict`."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
@@ -19,7 +20,7 @@ def python_call(function: Callable[..., Any], *positional: Any, **named: Any) ->
 
     Models, devices and links of the catalogues are named by their keys, dataclasses by what is not their default.
     """
-    imports: set[tuple[str, str]] = {(function.__module__, function.__name__)}
+    imports: set[tuple[str, str]] = {(_home(function), function.__name__)}
     parts = [_text(value, imports) for value in positional]
     parts += [f"{name}={_text(value, imports)}" for name, value in named.items()]
     lines = [f"from {module} import {name}" for module, name in sorted(imports)]
@@ -42,10 +43,10 @@ def _text(value: Any, imports: set[tuple[str, str]]) -> str:
     if isinstance(value, Rung) and RUNGS.get(value.key) == value:
         return _named(rung, value.key, imports)
     if isinstance(value, Enum):
-        imports.add((type(value).__module__, type(value).__name__))
+        imports.add((_home(type(value)), type(value).__name__))
         return f"{type(value).__name__}.{value.name}"
     if is_dataclass(value) and not isinstance(value, type):
-        imports.add((type(value).__module__, type(value).__name__))
+        imports.add((_home(type(value)), type(value).__name__))
         said = [
             f"{f.name}={_text(getattr(value, f.name), imports)}"
             for f in fields(value)
@@ -72,8 +73,16 @@ def _model(shape: ModelShape, imports: set[tuple[str, str]]) -> str:
 
 
 def _named(lookup: Callable[[str], Any], key: str, imports: set[tuple[str, str]]) -> str:
-    imports.add((lookup.__module__, lookup.__name__))
+    imports.add((_home(lookup), lookup.__name__))
     return f"{lookup.__name__}({key!r})"
+
+
+def _home(named: Any) -> str:
+    """The outermost package that offers it under its own name, or else its module."""
+    parts = named.__module__.split(".")
+    places = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+    offers = (place for place in places if getattr(sys.modules.get(place), named.__name__, None) is named)
+    return next(offers, named.__module__)
 
 
 def _is_default(value: Any, field: "Field[Any]") -> bool:

@@ -156,8 +156,10 @@ def _walk() -> list[dict[str, object]]:
                 "queries": asked,
                 "kilobytes": _weight(html, settings.STATIC_ROOT) / 1e3,
                 "plotly": b"plotly" in html and b"plotly.min" in html,
-                # A run's page draws its chart in place when the run ends.
-                "chart": b"data-chart" in html or b'id="outcome"' in html,
+                # A run's page draws its chart in place when the run ends, a calculator's when it has an answer.
+                "chart": any(
+                    mark in html for mark in (b"data-chart", b'id="outcome"', b'hx-target="#result"')
+                ),
             }
         )
     return pages
