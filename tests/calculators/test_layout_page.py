@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calculators.cluster_fields import MOST_DEVICES
-from calculators.heat import MOST_IN_A_PICTURE, HeatMap
-from calculators.layout_families import of_a_rank, run_of
-from calculators.layouts import MEMORY_PARTS, TIME_PARTS, describe
-from calculators.pages.layout import GIB, LAYOUT, MOST_HOSTS, LayoutForm
+from calculators.pages.layout import LAYOUT
+from calculators.pages.layout.families import of_a_rank
+from calculators.pages.layout.form import GIB, LayoutForm
+from calculators.pages.layout.heat import MOST_IN_A_PICTURE, HeatMap
+from calculators.pages.layout.pairs import MOST_HOSTS
+from calculators.pages.layout.runs import run_of
+from calculators.pages.layout.words import MEMORY_PARTS, TIME_PARTS, describe
 from calculators.predict.collectives import BACKENDS
 from calculators.predict.implementations import MEGATRON
 from calculators.predict.memory import serving_memory, training_memory

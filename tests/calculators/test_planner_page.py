@@ -12,8 +12,8 @@ from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calculators.layouts import TIME_PARTS
-from calculators.pages.layout import LayoutForm
+from calculators.pages.layout.form import LayoutForm
+from calculators.pages.layout.words import TIME_PARTS
 from calculators.pages.planner import PLANNER
 from calculators.pages.planner.form import PlannerForm
 from calculators.pages.planner.frontier import MOST_MARKS, thinned

@@ -5,8 +5,8 @@ from django.utils.safestring import SafeString
 
 from calculators.cluster_fields import ClusterForm
 from calculators.fields import model_key
-from calculators.layouts import describe, details_of, sizes_of
-from calculators.pages.layout import address_of
+from calculators.pages.layout.page import address_of
+from calculators.pages.layout.words import describe, details_of, sizes_of
 from calculators.pages.planner.form import PlannerForm
 from calculators.predict.planner import Evaluated
 from calculators.predict.shapes import Phase, Recompute

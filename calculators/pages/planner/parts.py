@@ -1,7 +1,7 @@
 """The chart of what a step of each of the quickest layouts waits for."""
 
 from calculators.figures import axis, figure, predicted_bar
-from calculators.layouts import TIME_PAINT, TIME_PARTS
+from calculators.pages.layout.words import TIME_PAINT, TIME_PARTS
 from calculators.predict.planner import Plan
 from calculators.predict.shapes import Phase
 from calculators.units import seconds

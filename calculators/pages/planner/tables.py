@@ -4,7 +4,7 @@ from typing import Any
 
 from django.utils.html import format_html
 
-from calculators.layouts import TIME_PARTS
+from calculators.pages.layout.words import TIME_PARTS
 from calculators.pages.planner.form import PlannerForm
 from calculators.pages.planner.found import address, link
 from calculators.pages.planner.kinds import is_of

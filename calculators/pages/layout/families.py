@@ -1,19 +1,14 @@
-"""Each axis of a layout in the words of its own family: the formulas that explain it, and the runs that measure it.
+"""Each axis of a layout in the words of its own family.
 
 A family's function says what one rank of one stage does; the composition says the same of all stages. A family speaks
 for an axis only where both come to the same bytes: some compositions have calls that no family alone makes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
-from calculators.exchange_trials import calculated_calls, exchange_trial
-from calculators.lab.spec import Job, Pattern
-from calculators.layouts import LayoutCase
+from calculators.pages.layout.case import LayoutCase
 from calculators.predict.memory.states import rank_parameters
 from calculators.predict.shapes import Phase, Recompute
 from calculators.predict.stages import layers_of_stage
@@ -25,11 +20,9 @@ from calculators.predict.traffic import (
     pipeline_parallel,
     tensor_parallel,
 )
-from calculators.trials import Calculation, Trial, trial
 
-PATTERNS = {0: Pattern.GRADIENTS, 1: Pattern.ZERO_1, 2: Pattern.ZERO_2, 3: Pattern.ZERO_3}
 STAGES = {0: "ddp", 1: "zero-1", 2: "zero-2", 3: "zero-3"}
-"""ZeRO stage → what the lab's exchange and `data_parallel` call it."""
+"""ZeRO stage → what `data_parallel` calls it."""
 
 
 def of_a_rank(case: LayoutCase, axis: str) -> Traffic | None:
@@ -45,46 +38,6 @@ def of_a_rank(case: LayoutCase, axis: str) -> Traffic | None:
     except ValueError:  # sizes that a family refuses and a composition does not need
         return None
     return found if math.isclose(found.wire_bytes.item(), moved.sent_bytes, rel_tol=1e-9) else None
-
-
-def run_of(case: LayoutCase, axis: str, traffic: Traffic | None = None) -> Trial | None:
-    """The run that makes the calls of this axis; None where the lab has none for it, or nothing travels.
-
-    traffic  what `of_a_rank` found; without it, the axis of all stages together
-    """
-    if axis in ("tp", "pp"):
-        return _trial(
-            Calculation(
-                job=Job.TENSOR if axis == "tp" else Job.PIPELINE,
-                phase=case.phase,
-                hidden_size=case.shape.hidden_size,
-                bytes_per_element=case.shape.bytes_per_element,
-                layers=case.shape.layers,
-                batch=case.micro_batch if case.is_training else case.sequences_of_a_replica,
-                tokens=max(1, case.tokens // case.layout.cp),
-                devices=getattr(case.layout, axis),
-                micro_batches=round(case.micro_batches) if case.is_training else 1,
-            )
-        )
-    pattern = _pattern(case, axis)
-    if pattern is None:
-        return None
-    traffic = traffic or case.composition.axes[axis]
-    row_bytes = case.shape.hidden_size * case.shape.bytes_per_element
-    return exchange_trial(calculated_calls(traffic, pattern, row_bytes=row_bytes))
-
-
-_trial = lru_cache(maxsize=256)(
-    trial
-)  # it halves a size until the run is short, and most changes leave it alone
-
-
-def _pattern(case: LayoutCase, axis: str) -> Pattern | None:
-    if axis == "cp":
-        return None if case.phase is Phase.DECODE else Pattern.RING
-    if axis == "ep":
-        return Pattern.EXPERTS
-    return PATTERNS[case.layout.zero] if axis in ("dp", "edp") and case.is_training else None
 
 
 def _in_flight(case: LayoutCase) -> dict[str, Any]:

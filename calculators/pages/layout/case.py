@@ -1,4 +1,4 @@
-"""One composed layout at work, and how pages speak of layouts: in a few words, by the parts of its time and memory.
+"""One composed layout at work, and all that is calculated of it.
 
 Every figure is that of `calculators.predict`, with the arguments that the planner gives it, so that a layout has the
 same numbers on every page.
@@ -6,13 +6,14 @@ same numbers on every page.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from calculators.pages.layout.moved import Moved, Part
+from calculators.pages.layout.words import AXIS_NAMES, describe
 from calculators.predict.arrays import Floats, floats
 from calculators.predict.clusters import Cluster
 from calculators.predict.collectives import TEXTBOOK, Backend
@@ -24,123 +25,6 @@ from calculators.predict.rules.table import Kind as RuleKind
 from calculators.predict.shapes import Layout, Layouts, ModelShape, Phase, Recompute
 from calculators.predict.timing import StepTime, decode_step, prefill, training_step
 from calculators.predict.traffic import Composition, composed
-from calculators.predict.traffic.composition import Share
-from calculators.units import plain
-
-TIME_PARTS = {
-    "compute": "arithmetic",
-    "recompute": "recomputation",
-    "tensor": "TP exchanges",
-    "context": "CP exchanges",
-    "expert": "EP exchanges",
-    "pipeline": "PP sends",
-    "bubble": "PP bubble",
-    "data": "DP exchanges",
-    "optimizer": "optimizer",
-}
-"""The parts of a step's time, in the order in which they are shown."""
-TIME_PAINT = {
-    "compute": ("ink", ""),
-    "recompute": ("ink", "/"),
-    "tensor": ("tp", ""),
-    "context": ("cp", ""),
-    "expert": ("ep", ""),
-    "pipeline": ("pp", ""),
-    "bubble": ("pp", "/"),
-    "data": ("dp", ""),
-    "optimizer": ("ink", "."),
-}
-"""Colour and pattern of each part."""
-MEMORY_PARTS = {
-    "weights": "weights",
-    "gradients": "gradients",
-    "optimizer": "optimizer’s state",
-    "activations": "activations",
-    "kv_cache": "KV cache",
-    "working": "what comes and goes",
-}
-MEMORY_PAINT = {
-    "weights": ("ink", ""),
-    "gradients": ("ink", "/"),
-    "optimizer": ("ink", "."),
-    "activations": ("accent", "x"),
-    "kv_cache": ("accent", "-"),
-    "working": ("muted", "|"),
-}
-AXIS_FAMILIES = {"tp": "tp", "cp": "cp", "pp": "pp", "ep": "ep", "etp": "tp", "dp": "dp", "edp": "dp"}
-"""Axis of a composition → the family whose colour it has."""
-AXIS_NAMES = {
-    "tp": "tensor parallelism",
-    "cp": "context parallelism",
-    "pp": "pipeline parallelism",
-    "ep": "expert parallelism",
-    "etp": "tensor parallelism inside experts",
-    "dp": "data parallelism",
-    "edp": "data parallelism of experts",
-}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
-    """Calls of one kind on one axis: how many in all stages, and their full size on each, (stages,) [bytes].
-
-    The figures of a `Composition`'s axis stage by stage, all calculated at once.
-    """
-
-    share: Share
-    calls: float
-    full: Floats
-
-    @property
-    def bytes_per_call(self) -> float:
-        """Full size of one call, the mean where stages differ [bytes]."""
-        return float(self.full.sum()) / max(self.calls, 1)
-
-    @property
-    def rounds(self) -> float:
-        return self.calls * float(self.share.rounds)
-
-    @cached_property
-    def sent(self) -> Floats:
-        """Bytes that the busiest rank of each stage sends."""
-        return floats(self.full * self.share.sent)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Moved:
-    """What one axis moves: the parts of it, and what a rank of each stage hands over and sends [bytes]."""
-
-    parts: tuple[Part, ...]
-
-    @property
-    def calls(self) -> float:
-        return sum(part.calls for part in self.parts)
-
-    @property
-    def rounds(self) -> float:
-        return sum(part.rounds for part in self.parts)
-
-    @property
-    def ranks(self) -> int:
-        """Members of a group."""
-        return round(float(self.parts[0].share.ranks))
-
-    @cached_property
-    def handed(self) -> Floats:
-        return floats(sum(part.full * part.share.handed for part in self.parts))
-
-    @cached_property
-    def sent(self) -> Floats:
-        return floats(sum(part.sent for part in self.parts))
-
-    @property
-    def busiest_stage(self) -> int:
-        return int(self.sent.argmax())
-
-    @property
-    def sent_bytes(self) -> float:
-        """Bytes that the busiest rank sends."""
-        return float(self.sent.max())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,42 +230,3 @@ class LayoutCase:
         sizes = {name: float(value) for name, value in vars(self.layout).items()}
         more = {"micro_batch": float(self.micro_batch), "recompute": float(self.recompute)}
         return describe(sizes | more | {"micro_batches": self.micro_batches if self.is_training else 1.0})
-
-
-def describe(layout: Mapping[str, float]) -> str:
-    """A layout in a few words: the axes that are split, and what is switched on.
-
-    >>> one = dict.fromkeys(("cp", "ep", "etp", "vpp", "micro_batch"), 1)
-    >>> describe({**one, "tp": 8, "pp": 4, "dp": 2, "sp": 1, "zero": 1, "recompute": 0, "micro_batches": 32})
-    'TP 8 × PP 4 × DP 2, SP, ZeRO-1, 32 micro-batches of 1'
-    """
-    return ", ".join(filter(None, (sizes_of(layout), details_of(layout))))
-
-
-def sizes_of(layout: Mapping[str, float]) -> str:
-    """The axes that are split."""
-    sizes = [
-        f"{axis.upper()} {plain(layout[axis])}"
-        for axis in ("tp", "cp", "pp", "ep", "etp", "dp")
-        if layout[axis] > 1
-    ]
-    return " × ".join(sizes) or "one device"
-
-
-def details_of(layout: Mapping[str, float]) -> str:
-    """What is switched on besides, with commas between; empty where nothing is."""
-    chosen = []
-    if layout["sp"]:
-        chosen.append("SP")
-    if layout["vpp"] > 1:
-        chosen.append(f"{plain(layout['vpp'])} chunks a stage")
-    if layout["zero"]:
-        chosen.append(f"ZeRO-{plain(layout['zero'])}")
-    if layout["recompute"]:
-        chosen.append(f"{Recompute(int(layout['recompute'])).name.lower()} recomputation")
-    if layout["micro_batches"] > 1 or layout["micro_batch"] > 1:
-        many = layout["micro_batches"]
-        chosen.append(
-            f"{plain(many)} micro-batch{'' if many == 1 else 'es'} of {plain(layout['micro_batch'])}"
-        )
-    return ", ".join(chosen)

@@ -13,7 +13,7 @@ import numpy as np
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from calculators.layouts import AXIS_FAMILIES
+from calculators.pages.layout.words import AXIS_FAMILIES
 from calculators.predict.arrays import Floats, floats
 from calculators.units import plain
 
