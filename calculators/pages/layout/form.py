@@ -1,13 +1,22 @@
 """What the page *One layout* asks: a model, a cluster, how the one is laid out on the other, and what is to be done."""
 
 from calculators.cluster_fields import MOST_DEVICES, ClusterForm
-from calculators.fields import Choice, Decimal, ModelField, WholeNumber, phase_field
+from calculators.fields import Choice, ModelField, WholeNumber, phase_field
+from calculators.layout_fields import (
+    GIB,
+    micro_batch_field,
+    optimizer_field,
+    recompute_field,
+    reserve_field,
+    sp_field,
+    stages_field,
+    zero_field,
+)
 from calculators.pages.layout.case import LayoutCase
 from calculators.predict.collectives import BACKENDS
 from calculators.predict.memory import OPTIMIZERS
 from calculators.predict.shapes import Layout, Phase, Recompute
 
-GIB = 2**30
 _RECOMPUTE = {mode.name.lower(): mode for mode in Recompute}
 
 
@@ -43,34 +52,17 @@ class LayoutForm(ClusterForm):
     ep = WholeNumber(label="Expert, ep", low=1, high=1_024)
     etp = WholeNumber(label="Inside experts, etp", low=1, high=1_024)
     vpp = WholeNumber(label="Chunks a stage, vpp", low=1, high=64)
-    sp = Choice(label="Sequence parallelism", choices=[("off", "off"), ("on", "on, within tp")])
-    zero = Choice(
-        label="Replicas share out",
-        choices=[
-            ("0", "nothing"),
-            ("1", "optimizer’s state (ZeRO-1)"),
-            ("2", "and gradients (ZeRO-2)"),
-            ("3", "and weights (ZeRO-3, FSDP)"),
-        ],
-    )
-    micro_batch = WholeNumber(label="Micro-batch", low=1, high=100_000, help_text="sequences at a time")
-    recompute = Choice(
-        label="Recompute",
-        choices=[
-            ("none", "nothing: keep all"),
-            ("selective", "attention scores, as flash attention does"),
-            ("full", "all but each layer’s input"),
-        ],
-    )
+    sp = sp_field()
+    zero = zero_field()
+    micro_batch = micro_batch_field()
+    recompute = recompute_field()
     tokens = WholeNumber(
         label="Tokens", low=1, high=10_000_000, help_text="in a sequence; in decode, its context"
     )
     batch = WholeNumber(label="Sequences", low=1, high=1_000_000, help_text="at once, over all devices")
-    optimizer = Choice(label="Optimizer", choices=[(key, found.name) for key, found in OPTIMIZERS.items()])
-    reserve = Decimal(
-        label="Reserved, GiB", low=0, high=1_000, help_text="of each device, for what is not counted"
-    )
-    stages = Choice(label="Stages", choices=[("equal", "equally deep"), ("uneven", "may differ by a layer")])
+    optimizer = optimizer_field()
+    reserve = reserve_field()
+    stages = stages_field()
     backend = Choice(label="Carried out as", choices=[(name, name) for name in BACKENDS])
 
     @property

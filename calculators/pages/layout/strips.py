@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from calculators.figures import Figure, axis, figure, predicted_bar
+from calculators.layout_fields import GIB
 from calculators.pages.layout.case import LayoutCase
-from calculators.pages.layout.form import GIB
 from calculators.pages.layout.words import MEMORY_PAINT, MEMORY_PARTS, TIME_PAINT, TIME_PARTS, first_up
 from calculators.predict.shapes import Phase
 from calculators.units import both_bytes, iec_bytes, seconds, whole_percent

@@ -2,7 +2,14 @@
 
 from calculators.cluster_fields import MOST_DEVICES, device_field
 from calculators.fields import AddressForm, Choice, Decimal, ModelField, WholeNumber
-from calculators.predict.memory import OPTIMIZERS, optimizer
+from calculators.layout_fields import (
+    micro_batch_field,
+    optimizer_field,
+    recompute_field,
+    sp_field,
+    zero_field,
+)
+from calculators.predict.memory import optimizer
 from calculators.predict.memory.levers import Case, Serving, Training
 from calculators.predict.shapes import Layout, Recompute
 
@@ -47,32 +54,17 @@ class MemoryForm(AddressForm):
     ep = WholeNumber(label="Expert, ep", low=1, high=1_024)
     etp = WholeNumber(label="Inside experts, etp", low=1, high=1_024)
     vpp = WholeNumber(label="Chunks a stage, vpp", low=1, high=64)
-    sp = Choice(label="Sequence parallelism", choices=[("off", "off"), ("on", "on, within tp")])
-    zero = Choice(
-        label="Replicas share out",
-        choices=[
-            ("0", "nothing"),
-            ("1", "optimizer’s state (ZeRO-1)"),
-            ("2", "and gradients (ZeRO-2)"),
-            ("3", "and weights (ZeRO-3, FSDP)"),
-        ],
-    )
+    sp = sp_field()
+    zero = zero_field()
     tokens = WholeNumber(
         label="Tokens", low=1, high=10_000_000, help_text="in a sequence; when serving, its context"
     )
-    micro_batch = WholeNumber(label="Micro-batch", low=1, high=100_000, help_text="sequences at a time")
+    micro_batch = micro_batch_field()
     micro_batches = WholeNumber(
         label="Micro-batches", low=1, high=1_000_000, help_text="of a replica in a step"
     )
-    recompute = Choice(
-        label="Recompute",
-        choices=[
-            ("none", "nothing: keep all"),
-            ("selective", "attention scores, as flash attention does"),
-            ("full", "all but each layer’s input"),
-        ],
-    )
-    optimizer = Choice(label="Optimizer", choices=[(key, found.name) for key, found in OPTIMIZERS.items()])
+    recompute = recompute_field()
+    optimizer = optimizer_field()
     batch = WholeNumber(label="Sequences", low=1, high=1_000_000, help_text="at once, on one replica")
     kv_bytes = Choice(
         label="KV cache in", choices=[("2", "16 bits"), ("1", "8 bits"), ("0.5", "4 bits"), ("4", "32 bits")]

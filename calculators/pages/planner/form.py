@@ -1,12 +1,11 @@
 """What the page *Planner* asks: a model, a cluster, and what a step is to do."""
 
 from calculators.cluster_fields import ClusterForm
-from calculators.fields import Choice, Decimal, ModelField, WholeNumber
+from calculators.fields import Choice, ModelField, WholeNumber
+from calculators.layout_fields import GIB, optimizer_field, reserve_field, stages_field
 from calculators.predict.memory import OPTIMIZERS
 from calculators.predict.planner import Task
 from calculators.predict.shapes import Phase
-
-GIB = 2**30
 
 
 class PlannerForm(ClusterForm):
@@ -32,11 +31,9 @@ class PlannerForm(ClusterForm):
         label="Tokens", low=1, high=10_000_000, help_text="in a sequence; in decode, its context"
     )
     batch = WholeNumber(label="Sequences", low=1, high=1_000_000, help_text="in a step, over all devices")
-    optimizer = Choice(label="Optimizer", choices=[(key, found.name) for key, found in OPTIMIZERS.items()])
-    reserve = Decimal(
-        label="Reserved, GiB", low=0, high=1_000, help_text="of each device, for what is not counted"
-    )
-    stages = Choice(label="Stages", choices=[("equal", "equally deep"), ("uneven", "may differ by a layer")])
+    optimizer = optimizer_field()
+    reserve = reserve_field()
+    stages = stages_field()
 
     @property
     def task(self) -> Task:

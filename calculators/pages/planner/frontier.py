@@ -3,7 +3,8 @@
 import numpy as np
 
 from calculators.figures import Figure, axis, figure, level
-from calculators.pages.planner.form import GIB, PlannerForm
+from calculators.layout_fields import GIB
+from calculators.pages.planner.form import PlannerForm
 from calculators.pages.planner.found import in_words, link
 from calculators.pages.planner.numbers import rate
 from calculators.predict.planner import Evaluated, Plan
