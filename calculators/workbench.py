@@ -121,7 +121,7 @@ class LessonLink:
 
     @property
     def address(self) -> str:
-        return reverse("lessons:lesson", args=[self.slug])
+        return _address("lessons:lesson", self.slug)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class Calculator:
     @property
     def address(self) -> str:
         """Its address, without a state."""
-        return reverse(f"calculators:{self.name}")
+        return _address(f"calculators:{self.name}")
 
     @property
     def template(self) -> str:
@@ -235,10 +235,15 @@ def run_address(spec: Spec, *, back: str) -> str:
     """The page that starts this very spec and knows the way back."""
     usual = _usual(spec.job)
     said = {name: value for name, value in spec.to_dict().items() if value != usual[name] or name == "job"}
-    return f"{reverse('calculators:new-run')}?{urlencode({'as': 'spec', **said, 'back': back})}"
+    return f"{_address('calculators:new-run')}?{urlencode({'as': 'spec', **said, 'back': back})}"
 
 
 @cache
 def _usual(job: Job) -> Mapping[str, Any]:
     """What a spec of this job says where nothing was chosen."""
     return Spec(job=job).to_dict()
+
+
+@cache  # a page asks for a dozen, and they are the same on every page
+def _address(view: str, *names: str) -> str:
+    return reverse(view, args=names)

@@ -1,6 +1,7 @@
 """What every page shows around its content: the main links, and the colours a person chose."""
 
 from dataclasses import dataclass
+from functools import cache
 
 from django.http import HttpRequest
 from django.urls import reverse
@@ -29,10 +30,15 @@ def surroundings(request: HttpRequest) -> dict[str, object]:
     """Context of `base.html`."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
     return {
-        "navigation": [_link(name, reverse(view), request.path) for name, view in LINKS],
+        "navigation": [_link(name, address, request.path) for name, address in _addresses()],
         "theme": theme if theme in dict(THEMES) else "",
         "themes": THEMES,
     }
+
+
+@cache  # the same on every page
+def _addresses() -> tuple[tuple[str, str], ...]:
+    return tuple((name, reverse(view)) for name, view in LINKS)
 
 
 def _link(name: str, address: str, path: str) -> Link:
