@@ -25,7 +25,7 @@ from calculators.lab.measurements import (
     Quantity,
     StepSeconds,
 )
-from calculators.lab.meters import WireMeter, why_wire_is_unseen
+from calculators.lab.meters.wire import WireMeter, why_wire_is_unseen
 from calculators.lab.plan import Plan
 
 IDLE_SECONDS = 0.05

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from calculators.lab import meters
-from calculators.lab.meters import CannotSee, Connection, why_wire_is_unseen
+from calculators.lab.meters import CannotSee, wire
+from calculators.lab.meters.wire import Connection, why_wire_is_unseen
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def two_ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def connection_of(end: socket.socket) -> Connection:
-    return meters.open_connections()[end.getsockname(), end.getpeername()]
+    return wire.open_connections()[end.getsockname(), end.getpeername()]
 
 
 def test_counters_are_the_bytes_that_were_sent_and_received(
@@ -54,7 +54,7 @@ def test_listening_sockets_and_pipes_are_no_connections(
     two_ends: tuple[socket.socket, socket.socket],
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socketpair()[0]:
-        ends = meters.open_connections()
+        ends = wire.open_connections()
 
     assert listener.fileno() == -1
     assert {local[1] for local, _ in ends} >= {end.getsockname()[1] for end in two_ends}

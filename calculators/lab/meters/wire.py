@@ -1,4 +1,4 @@
-"""Meters that read what really moved: the kernel's counters of this process's own TCP sockets.
+"""The wire meter reads what really moved: the kernel's counters of this process's own TCP sockets.
 
 Linux keeps, for every connection, how many bytes it sent, sent again and received (`TCP_INFO`). A rank reads
 them on duplicates of its own descriptors: no root, nothing in the way of the traffic. Socket ends are joined
@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from calculators.lab import groups
+from calculators.lab.meters.problems import CannotSee
 
 STILL_SECONDS = 0.010
 """Two readings this far apart must agree before anything counts as quiet."""
@@ -31,10 +32,6 @@ _BYTES_RECEIVED, _BYTES_SENT, _BYTES_RETRANSMITTED = 128, 200, 208
 _TCP_INFO_BYTES = 216
 
 Address = tuple[str, int]
-
-
-class CannotSee(RuntimeError):
-    """A meter that cannot work here; the text says why."""
 
 
 class NeverQuiet(RuntimeError):
