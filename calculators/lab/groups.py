@@ -6,6 +6,7 @@ on. When ranks compute on a GPU but talk through gloo it also stages the tensors
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cache
@@ -15,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from calculators.predict.collectives import Kind
+
 BACKEND = "metered"
 """The name under which PyTorch knows groups that count."""
 
@@ -22,86 +25,134 @@ BACKEND = "metered"
 class MeteredGroup(dist.ProcessGroup):
     """A process group that counts calls and handed bytes, then asks `inner` to do the work.
 
-    `calls` and `handed_bytes` only ever grow. A receive is the other end of a send and is not counted.
+    `calls`, `handed_bytes` and `log`, which says how often each kind was called with how many bytes, only ever
+    grow. Handed is what a rank puts in. A receive is the other end of a send and is not counted.
     """
 
-    def __init__(self, inner: Any, rank: int, size: int, *, staged: bool = False) -> None:
+    def __init__(self, inner: dist.ProcessGroup, rank: int, size: int, *, staged: bool = False) -> None:
         super().__init__(rank, size)
         self.inner = inner
         self.is_staged = staged
         self.calls = 0
         self.handed_bytes = 0
+        self.log: Counter[tuple[str, int]] = Counter()
         self.staging_seconds = 0.0
         self._name = ""
 
+    # Of the collectives, torch's C++ asks for those with these names; its Python for the others as well.
+
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        return self._in_place(self.inner.allreduce, tensors, opts)
+        return self._in_place(Kind.ALL_REDUCE, self.inner.allreduce, tensors, opts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        return self._in_place(self.inner.allreduce_coalesced, tensors, opts)
+        return self._in_place(Kind.ALL_REDUCE, self.inner.allreduce_coalesced, tensors, opts)
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
-        return self._in_place(self.inner.broadcast, tensors, opts)
+        return self._in_place(Kind.BROADCAST, self.inner.broadcast, tensors, opts)
+
+    def reduce(self, tensors: Any, opts: Any = None) -> Any:
+        return self._in_place("reduce", self.inner.reduce, tensors, opts)
+
+    def allgather(self, outputs: Any, given: Any, opts: Any = None) -> Any:
+        return self._into(Kind.ALL_GATHER, self.inner.allgather, outputs, given, opts)
+
+    def allgather_coalesced(self, outputs: Any, given: Any, opts: Any = None) -> Any:
+        return self._into(Kind.ALL_GATHER, self.inner.allgather_coalesced, outputs, given, opts)
 
     def all_gather_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
-        return self._into(self.inner._allgather_base, output, given, opts)
+        return self._into(Kind.ALL_GATHER, self.inner.all_gather_single, output, given, opts)
+
+    def all_gather_single_coalesced(self, outputs: Any, given: Any, opts: Any = None) -> Any:
+        return self._into(Kind.ALL_GATHER, self.inner.all_gather_single_coalesced, outputs, given, opts)
+
+    def gather(self, outputs: Any, given: Any, opts: Any = None) -> Any:
+        return self._into("gather", self.inner.gather, outputs, given, opts)
+
+    def scatter(self, outputs: Any, given: Any, opts: Any = None) -> Any:
+        return self._into("scatter", self.inner.scatter, outputs, given, opts)
+
+    def reduce_scatter(self, outputs: Any, given: Any, opts: Any = None) -> Any:
+        return self._into(Kind.REDUCE_SCATTER, self.inner.reduce_scatter, outputs, given, opts)
 
     def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
-        return self._into(self.inner._reduce_scatter_base, output, given, opts)
+        return self._into(Kind.REDUCE_SCATTER, self.inner.reduce_scatter_single, output, given, opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, given: Any, opts: Any = None) -> Any:
+        return self._into(
+            Kind.REDUCE_SCATTER, self.inner.reduce_scatter_single_coalesced, outputs, given, opts
+        )
 
     def all_to_all_single(
         self, output: Tensor, given: Tensor, taken: list[int], sent: list[int], opts: Any = None
     ) -> Any:
         def call(output: Tensor, given: Tensor, *more: Any) -> Any:
-            return self.inner.alltoall_base(output, given, taken, sent, *more)
+            return self.inner.all_to_all_single(output, given, taken, sent, *more)
 
-        return self._into(call, output, given, opts)
+        return self._into(Kind.ALL_TO_ALL, call, output, given, opts)
+
+    def alltoall(self, outputs: Any, given: Any, opts: Any = None) -> Any:
+        return self._into(Kind.ALL_TO_ALL, self.inner.alltoall, outputs, given, opts)
 
     def send(self, tensors: Any, destination: int, tag: int = 0) -> Any:
         tensors = _listed(tensors)
-        self._count(tensors)
+        self._count(Kind.SEND, tensors)
         if not self.is_staged:
             return self.inner.send(tensors, destination, tag)
         host = self._to_host(tensors)
         return StagedWork(self, self.inner.send(host, destination, tag), [], host)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
-        tensors = _listed(tensors)
-        if not self.is_staged:
-            return self.inner.recv(tensors, source, tag)
-        host = [torch.empty(t.shape, dtype=t.dtype) for t in tensors]
-        return StagedWork(self, self.inner.recv(host, source, tag), tensors, host)
+        return self._receive(self.inner.recv, tensors, source, tag)
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        return self._receive(self.inner.recv_anysource, tensors, tag)
 
     def barrier(self, opts: Any = None) -> Any:
-        self.calls += 1
+        self._count("barrier", [])
         return self.inner.barrier() if opts is None else self.inner.barrier(opts)
 
-    def _in_place(self, call: Callable[..., Any], tensors: Any, opts: Any) -> Any:
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        self._count("barrier", [])
+        self.inner.monitored_barrier(timeout or timedelta(milliseconds=-1), wait_all_ranks)
+
+    def _in_place(self, kind: str, call: Callable[..., Any], tensors: Any, opts: Any) -> Any:
         tensors = _listed(tensors)
-        self._count(tensors)
+        self._count(kind, tensors)
         more = () if opts is None else (opts,)
         if not self.is_staged:
             return call(tensors, *more)
         host = self._to_host(tensors)
         return StagedWork(self, call(host, *more), tensors, host)
 
-    def _into(self, call: Callable[..., Any], output: Tensor, given: Tensor, opts: Any) -> Any:
-        """A call with a tensor of its own for the result, which is handed nothing and not counted."""
-        self._count([given])
+    def _into(self, kind: str, call: Callable[..., Any], output: Any, given: Any, opts: Any) -> Any:
+        """A call with tensors of their own for the result, which are handed nothing and not counted.
+
+        `output` and `given` are a tensor, a list of tensors, or a list of lists of them.
+        """
+        self._count(kind, _flat(given))
         more = () if opts is None else (opts,)
         if not self.is_staged:
             return call(output, given, *more)
-        result = torch.empty(output.shape, dtype=output.dtype)
-        return StagedWork(self, call(result, *self._to_host([given]), *more), [output], [result])
+        result = _mapped(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype), output)
+        work = call(result, self._to_host(given), *more)
+        return StagedWork(self, work, _flat(output), _flat(result))
 
-    def _count(self, tensors: Sequence[Tensor]) -> None:
+    def _receive(self, call: Callable[..., Any], tensors: Any, *of: int) -> Any:
+        tensors = _listed(tensors)
+        if not self.is_staged:
+            return call(tensors, *of)
+        host = [torch.empty(t.shape, dtype=t.dtype) for t in tensors]
+        return StagedWork(self, call(host, *of), tensors, host)
+
+    def _count(self, kind: str, tensors: Sequence[Tensor]) -> None:
+        handed = sum(tensor.nbytes for tensor in tensors)
         self.calls += 1
-        for tensor in tensors:
-            self.handed_bytes += tensor.nbytes
+        self.handed_bytes += handed
+        self.log[str(kind), handed] += 1
 
-    def _to_host(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _to_host(self, given: Any) -> Any:
         started = time.perf_counter()
-        host = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+        host = _mapped(lambda tensor: tensor.detach().to("cpu", copy=True), given)
         self.staging_seconds += time.perf_counter() - started
         return host
 
@@ -137,6 +188,9 @@ class StagedWork(dist.Work):
     def is_completed(self) -> bool:
         return bool(self._inner.is_completed())
 
+    def _source_rank(self) -> int:
+        return int(self._inner._source_rank())
+
 
 def join(
     store: dist.Store, *, rank: int, size: int, backend: str, staged: bool, timeout_seconds: float
@@ -145,13 +199,25 @@ def join(
     timeout = timedelta(seconds=timeout_seconds)
 
     def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> MeteredGroup:
-        inner = (on_nccl if backend == "nccl" else on_gloo)(store, rank, size, timeout)
-        return MeteredGroup(inner, rank, size, staged=staged)
+        return MeteredGroup(_whole(store, rank, size, timeout, backend), rank, size, staged=staged)
 
     if BACKEND.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(BACKEND, create, devices=["cpu", "cuda"])
     dist.init_process_group(BACKEND, store=store, rank=rank, world_size=size, timeout=timeout)
     group: MeteredGroup = dist.group.WORLD
+    return group
+
+
+def _whole(store: dist.Store, rank: int, size: int, timeout: timedelta, backend: str) -> dist.ProcessGroup:
+    """A plain process group over one backend: unlike a bare backend it has every call under every name."""
+    group = dist.ProcessGroup(store, rank, size)
+    if backend == "nccl":
+        kind, bare = dist.ProcessGroup.BackendType.NCCL, on_nccl(store, rank, size, timeout)
+    else:
+        kind, bare = dist.ProcessGroup.BackendType.GLOO, on_gloo(store, rank, size, timeout)
+    group._set_default_backend(kind)
+    for device in ("cuda",) if backend == "nccl" else ("cpu", "cuda"):
+        group._register_backend(torch.device(device), kind, bare)
     return group
 
 
@@ -178,3 +244,13 @@ def _loopback() -> Any:
 
 def _listed(tensors: Any) -> list[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _flat(nested: Any) -> list[Tensor]:
+    """The tensors of a tensor, a list or a list of lists, in order."""
+    return [nested] if isinstance(nested, Tensor) else [tensor for part in nested for tensor in _flat(part)]
+
+
+def _mapped(change: Callable[[Tensor], Tensor], nested: Any) -> Any:
+    """The same nesting with each tensor changed."""
+    return change(nested) if isinstance(nested, Tensor) else [_mapped(change, part) for part in nested]
