@@ -203,6 +203,8 @@ def join(
 
     if BACKEND.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(BACKEND, create, devices=["cpu", "cuda"])
+    else:  # a second job of one process: PyTorch registers a name once, and would make the first one's groups
+        dist.Backend._plugins[BACKEND.upper()] = dist.Backend._BackendPlugin(create, False)
     dist.init_process_group(BACKEND, store=store, rank=rank, world_size=size, timeout=timeout)
     group: MeteredGroup = dist.group.WORLD
     return group
