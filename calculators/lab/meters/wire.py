@@ -1,18 +1,12 @@
-"""The wire meter reads what really moved: the kernel's counters of this process's own TCP sockets.
+"""The wire meter reads what really moved: the kernel's counters of every rank's own TCP sockets.
 
-Linux keeps, for every connection, how many bytes it sent, sent again and received (`TCP_INFO`). A rank reads
-them on duplicates of its own descriptors: no root, nothing in the way of the traffic. Socket ends are joined
-across ranks by their addresses, so each byte has a sender and a receiver, and a reading only counts once both
-ends agree.
+`sockets.py` reads them. Socket ends are joined across ranks by their addresses, so each byte has a sender and a
+receiver, and a reading only counts once both ends agree.
 """
 
 import json
-import os
-import socket
-import struct
 import sys
 import time
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -20,18 +14,12 @@ import torch
 import torch.distributed as dist
 
 from calculators.lab import groups
-from calculators.lab.meters.problems import CannotSee
+from calculators.lab.meters.sockets import Address, Connection, open_connections, plain
 
 STILL_SECONDS = 0.010
 """Two readings this far apart must agree before anything counts as quiet."""
 PATIENCE_SECONDS = 5.0
 """How long the wire may take to fall quiet."""
-
-# Offsets into struct tcp_info (linux/tcp.h), each an unsigned 64-bit number.
-_BYTES_RECEIVED, _BYTES_SENT, _BYTES_RETRANSMITTED = 128, 200, 208
-_TCP_INFO_BYTES = 216
-
-Address = tuple[str, int]
 
 
 class NeverQuiet(RuntimeError):
@@ -45,50 +33,6 @@ def why_wire_is_unseen(backend: str) -> str | None:
     if backend != "gloo":
         return f"{backend} moves bytes over NVLink, PCIe or shared memory, which have no TCP counters"
     return None
-
-
-@dataclass(frozen=True)
-class Connection:
-    """One end of an established TCP connection of this process."""
-
-    local: Address
-    remote: Address
-    end: socket.socket
-
-    def counters(self) -> tuple[int, int]:
-        """Bytes sent for the first time, and bytes received."""
-        info = self.end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        if len(info) < _TCP_INFO_BYTES:
-            raise CannotSee(
-                f"this kernel's TCP_INFO has {len(info)} bytes; this needs {_TCP_INFO_BYTES} (Linux 4.19)"
-            )
-        sent, again, received = (
-            struct.unpack_from("=Q", info, offset)[0]
-            for offset in (_BYTES_SENT, _BYTES_RETRANSMITTED, _BYTES_RECEIVED)
-        )
-        return sent - again, received
-
-
-def open_connections() -> dict[tuple[Address, Address], Connection]:
-    """Every established TCP connection of this process, by its two addresses."""
-    found: dict[tuple[Address, Address], Connection] = {}
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
-                continue
-            end = socket.socket(fileno=os.dup(int(name)))
-        except OSError:
-            continue  # closed since it was listed, or not a socket that Python knows
-        try:
-            if end.family in (socket.AF_INET, socket.AF_INET6) and end.type == socket.SOCK_STREAM:
-                local, remote = _plain(end.getsockname()), _plain(end.getpeername())
-                if (local, remote) not in found:
-                    found[local, remote] = Connection(local, remote, end)
-                    continue
-        except OSError:
-            pass  # listening, or not connected
-        end.close()
-    return found
 
 
 class WireMeter:
@@ -115,7 +59,7 @@ class WireMeter:
         owner: dict[tuple[Address, Address], int] = {}
         for peer in range(self.size):
             for local, remote in json.loads(self._store.get(f"ends/{peer}")):
-                owner[_plain(local), _plain(remote)] = peer
+                owner[plain(local), plain(remote)] = peer
         for (local, remote), connection in mine.items():
             other = owner.get((remote, local), self.rank)
             if other != self.rank:
@@ -147,6 +91,13 @@ class WireMeter:
                     f"disagree with their other ends: sent {second[0]}, received {second[1]}."
                 )
 
+    def agree(self, number: int) -> int:
+        """The smallest of every rank's `number`, over the meter's own sockets."""
+        mine = torch.tensor([number], dtype=torch.int64)
+        every = [torch.empty_like(mine) for _ in range(self.size)]
+        self._own.allgather([every], [mine]).wait()
+        return int(torch.stack(every).min())
+
     def close(self) -> None:
         """Let go of the duplicated descriptors."""
         for connection in (c for ends in self._peers.values() for c in ends):
@@ -170,8 +121,3 @@ class WireMeter:
         whole = torch.stack(every)  # rank × (still, sent, received) × peer
         quiet = bool(whole[:, 0].all()) and torch.equal(whole[:, 1], whole[:, 2].T)
         return whole if quiet else None
-
-
-def _plain(address: Any) -> Address:
-    """Host and port, with IPv4 written the same whether its socket is IPv4 or IPv6."""
-    return str(address[0]).removeprefix("::ffff:"), int(address[1])
