@@ -6,12 +6,13 @@ Arrays keep their own shapes. Nothing here broadcasts them: what depends on few 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+_FLOAT64 = np.dtype(np.float64)
 
 MOST = 1e18
 """Counts and sizes above this are refused: products of a few of them would overflow to infinity unseen."""
@@ -114,14 +115,28 @@ def check_broadcast(given: Mapping[str, Floats]) -> None:
         ) from None
 
 
+def everywhere(mask: NDArray[Any]) -> bool:
+    """Whether it holds for all of them. `np.all` takes ten times as long for one, which most masks are of."""
+    return bool(mask.all() if mask.ndim else mask)
+
+
+def anywhere(mask: NDArray[Any]) -> bool:
+    """Whether it holds for any of them."""
+    return bool(mask.any() if mask.ndim else mask)
+
+
 def _checked(
     given: Mapping[str, ArrayLike], *, low: float, low_words: str, high: float = MOST
 ) -> dict[str, Floats]:
     arrays = {name: _array(name, values) for name, values in given.items()}
     shaped = 0
     for name, values in arrays.items():
-        shaped += values.ndim > 0
-        wrong = _outside(values, low, high)
+        if values.ndim:
+            shaped += 1
+            wrong = _outside(values, low, high)
+        else:  # most are one number, and plain Python compares those ten times as fast
+            value = values.item()
+            wrong = None if low <= value <= high else value
         if wrong is not None:
             raise ValueError(
                 f"{name} is {wrong:g}, but it must be a number, {low_words} and at most {high:g}."
@@ -133,18 +148,17 @@ def _checked(
 
 def _outside(values: Floats, low: float, high: float) -> float | None:
     """A value that is not from `low` to `high`, as not-a-number is not; None where all are."""
-    if not values.ndim:  # most are one number, and plain Python compares those ten times as fast
-        value = float(values)
-        return None if low <= value <= high else value
     fine = (values >= low) & (values <= high)
     return None if fine.all() else float(values[~fine].flat[0])
 
 
-def _array(name: str, values: object) -> Floats:
-    if isinstance(values, np.ndarray) and values.dtype == np.float64:
-        return values
-    # the usual case, quickly; larger integers may not have a float64
-    if (type(values) is int and abs(values) <= MOST_MULTIPLIED) or type(values) is float:
+def _array(name: str, values: Any) -> Floats:
+    given = type(values)
+    if given is np.ndarray and values.dtype is _FLOAT64:
+        same: Floats = values
+        return same
+    # the usual cases, quickly; larger integers may not have a float64
+    if given in (float, np.float64) or (given is int and abs(values) <= MOST_MULTIPLIED):
         return np.array(values, dtype=np.float64)
     try:
         array = np.asarray(values)

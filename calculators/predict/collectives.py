@@ -18,7 +18,9 @@ from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import (
     Floats,
+    anywhere,
     check_broadcast,
+    everywhere,
     floats,
     numbers,
     positive,
@@ -225,7 +227,7 @@ def transfer_seconds(
     0.00105
     """
     speed = numbers(bytes_per_second=bytes_per_second)["bytes_per_second"]
-    if np.any(speed <= 0):
+    if anywhere(speed <= 0):
         wrong = speed[speed <= 0].flat[0]
         raise ValueError(
             f"bytes_per_second is {wrong:g}, but nothing arrives over such a link. Use more than 0."
@@ -316,7 +318,7 @@ ALL_REDUCE_ALGORITHMS = algorithms(Kind.ALL_REDUCE)
 
 def _fitting(kind: Kind, algorithm: str, n: Floats) -> _Algorithm:
     known = _algorithm(kind, algorithm)
-    if known.power_of_two and np.any(np.log2(n) % 1):
+    if known.power_of_two and anywhere(np.log2(n) % 1):
         odd = n[np.log2(n) % 1 > 0].flat[0]
         raise ValueError(f"ranks is {odd:g}, but {known.power_of_two} needs a power of two. Use the ring.")
     return known
@@ -332,11 +334,11 @@ def _algorithm(kind: Kind, algorithm: str) -> _Algorithm:
 
 
 def _ranks(ranks: ArrayLike) -> Floats:
-    n = numbers(ranks=ranks)["ranks"]
-    fine = n >= 1  # not-a-number is not
-    if not np.all(fine):
+    n = products(ranks=ranks)["ranks"]  # of two axes together, they are a product
+    fine = n >= 1
+    if not everywhere(fine):
         raise ValueError(f"ranks is {n[~fine].flat[0]:g}, but a group has at least 1 rank.")
-    return products(ranks=n)["ranks"]  # of two axes together, they are a product
+    return n
 
 
 def _sized(full_size: ArrayLike, ranks: ArrayLike) -> tuple[Floats, Floats]:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, positive
+from calculators.predict.arrays import (
+    Floats,
+    amounts,
+    anywhere,
+    check_broadcast,
+    counts,
+    positive,
+)
 from calculators.predict.exchanges import sizes
 from calculators.predict.memory.kv_cache import layer_bytes, tokens_in_layers
 from calculators.predict.memory.states import attention_of_rank
@@ -87,7 +94,7 @@ def distinct_experts(routed: ArrayLike, per_token: ArrayLike, tokens: ArrayLike)
     given = counts(routed=routed, per_token=per_token)
     amount = amounts(tokens=tokens)["tokens"]
     check_broadcast({**given, "tokens": amount})
-    if np.any(given["per_token"] > given["routed"]):
+    if anywhere(given["per_token"] > given["routed"]):
         raise ValueError(
             f"per_token is {np.max(given['per_token']):g}, but there are only {np.min(given['routed']):g} experts. "
             "Use as many or fewer."

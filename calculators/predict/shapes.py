@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
 from typing import NoReturn
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import (
@@ -14,6 +13,7 @@ from calculators.predict.arrays import (
     amounts,
     check_broadcast,
     counts,
+    everywhere,
     floats,
     is_whole,
     numbers,
@@ -299,7 +299,7 @@ def check_zero(zero: ArrayLike) -> Floats:
     """The stages as numbers. Raises ValueError for others than 0 to 3."""
     stage = numbers(zero=zero)["zero"]
     known = (stage == 0) | (stage == 1) | (stage == 2) | (stage == 3)
-    if not np.all(known):
+    if not everywhere(known):
         wrong = stage[~known].flat[0]
         raise ValueError(f"zero is {wrong:g}, but there are stages 0 to 3. Use 0 for plain replicas.")
     return stage
@@ -309,7 +309,7 @@ def check_recompute(recompute: ArrayLike) -> Floats:
     """The modes as numbers. Raises ValueError for others than those of Recompute."""
     mode = numbers(recompute=recompute)["recompute"]
     known = (mode == 0) | (mode == 1) | (mode == 2)
-    if not np.all(known):
+    if not everywhere(known):
         raise ValueError(
             f"recompute is {mode[~known].flat[0]:g}, but the modes are 0 (none), 1 (selective) and 2 (full)."
         )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats
+from calculators.predict.arrays import Floats, amounts, anywhere, check_broadcast, counts, floats
 from calculators.predict.schedules import Schedule
 from calculators.predict.schedules import in_flight as in_flight_of_schedule
 from calculators.predict.shapes import ModelShape
@@ -32,6 +32,12 @@ def layers_of_stage(
     check_broadcast(given)
     i, p, v = given.values()
     check_stage(i, p)
+    return layers_at(shape, i, pp=p, vpp=v)
+
+
+def layers_at(shape: ModelShape, stage: Floats, *, pp: Floats, vpp: Floats) -> tuple[Floats, Floats]:
+    """`layers_of_stage` of arguments that were checked."""
+    i, p, v = stage, pp, vpp
     least = np.floor(shape.layers / (p * v))  # layers of a chunk; the first `longer` chunks have one more
     longer = shape.layers - least * p * v
     layers = v * least + _chunks_among(longer, i, p, v)
@@ -60,7 +66,7 @@ def fullest_stages(shape: ModelShape, *, pp: ArrayLike, vpp: ArrayLike = 1) -> S
     given = counts(pp=pp, vpp=vpp)
     p, v = given["pp"], given["vpp"]
     first, last = floats(0), p - 1
-    if not np.any(p > 1):
+    if not anywhere(p > 1):
         return (first,)
     if shape.experts is None or shape.experts.dense_layers == 0:
         return first, last
@@ -104,7 +110,7 @@ def in_flight(
 def check_stage(stage: Floats, pp: Floats) -> None:
     """Raises ValueError where there are not as many stages."""
     outside = stage > pp - 1
-    if np.any(outside):
+    if anywhere(outside):
         which, of = (np.broadcast_to(values, outside.shape)[outside].flat[0] for values in (stage, pp))
         raise ValueError(
             f"stage is {which:g}, but the last of {of:g} stages is number {of - 1:g}, counted from 0."
@@ -113,7 +119,7 @@ def check_stage(stage: Floats, pp: Floats) -> None:
 
 def _chunks_among(first: Floats, stage: Floats, p: Floats, v: Floats) -> Floats:
     """How many of the first so many chunks are on `stage`."""
-    return np.clip(np.ceil((first - stage) / p), 0, v)
+    return np.minimum(np.maximum(np.ceil((first - stage) / p), 0.0), v)
 
 
 def _chunks_filled(layers: int, least: Floats, longer: Floats) -> tuple[Floats, Floats]:

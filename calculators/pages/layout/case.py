@@ -135,13 +135,13 @@ class LayoutCase:
         """Axis → its traffic, of those on which anything moves."""
         stages = np.arange(self.layout.pp)
         has = self.composition.on_stage(stages)
+        on_each = np.zeros(self.layout.pp)  # what all stages have alike is a number
         found: dict[str, list[Part]] = {}
         for share in self.composition.shares:
-            calls = float(np.broadcast_to(has.of(share.calls), stages.shape).sum())
+            calls = float((has.of(share.calls) + on_each).sum())
             if share.ranks <= 1 or not calls:
                 continue
-            full = np.broadcast_to(has.of(share.full), stages.shape)
-            part = Part(share=share, calls=calls, full=full)
+            part = Part(share=share, calls=calls, full=has.of(share.full) + on_each)
             found.setdefault(share.axis, []).append(part)
         return {axis: Moved(parts=tuple(found[axis])) for axis in AXIS_NAMES if axis in found}
 

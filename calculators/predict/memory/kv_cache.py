@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, positive
+from calculators.predict.arrays import (
+    Floats,
+    amounts,
+    anywhere,
+    check_broadcast,
+    counts,
+    floats,
+    positive,
+)
 from calculators.predict.shapes import ModelShape
 from calculators.predict.stages import check_stage, depth_of_stage
 
@@ -93,7 +101,7 @@ def check_dcp(shape: ModelShape, *, tp: Floats, dcp: Floats) -> None:
     heads = 1 if shape.latent else shape.kv_heads
     repeated = np.maximum(np.floor(tp / heads), 1)
     too_many = dcp > repeated
-    if np.any(too_many):
+    if anywhere(too_many):
         given, most = (
             np.broadcast_to(values, too_many.shape)[too_many].flat[0] for values in (dcp, repeated)
         )

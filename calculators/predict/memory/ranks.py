@@ -12,7 +12,16 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calculators.predict.arrays import Floats, check_broadcast, counts, floats, numbers, positive
+from calculators.predict.arrays import (
+    Floats,
+    anywhere,
+    check_broadcast,
+    counts,
+    everywhere,
+    floats,
+    numbers,
+    positive,
+)
 from calculators.predict.devices import Device
 from calculators.predict.memory.activations import (
     KeptTensor,
@@ -30,7 +39,7 @@ from calculators.predict.memory.states import (
 )
 from calculators.predict.schedules import Schedule, parameter_copies
 from calculators.predict.shapes import Layouts, ModelShape, Recompute, check_recompute, check_zero
-from calculators.predict.stages import fullest_stages, in_flight, layers_of_stage
+from calculators.predict.stages import fullest_stages, in_flight, layers_at
 
 RESERVE = 0.1
 """Share of a device's memory left for what is not counted here: vLLM's gpu_memory_utilization is 0.9 by default."""
@@ -127,7 +136,7 @@ def training_memory(
     last_flying = m if schedule == Schedule.GPIPE else floats(1)
 
     def of_stage(stage: Floats) -> Memory:
-        of_either_kind = layers_of_stage(shape, stage, pp=p, vpp=v)
+        of_either_kind = layers_at(shape, stage, pp=p, vpp=v)
         layers = dict(zip((False, True), of_either_kind, strict=True))
         held = rank_parameters(shape, layouts, stage=stage, layers=of_either_kind)
         states = held.states(optimizer=optimizer, zero=zero)
@@ -212,7 +221,7 @@ def room(device: Device, *, reserve: ArrayLike = RESERVE) -> Floats:
     """Memory of `device` that a layout may fill [bytes]. Raises ValueError for shares outside 0 to 1."""
     share = numbers(reserve=reserve)["reserve"]
     fine = (share >= 0) & (share < 1)
-    if not np.all(fine):
+    if not everywhere(fine):
         raise ValueError(
             f"reserve is {share[~fine].flat[0]:g}, but it is the share of a device's memory that stays free: "
             "use 0 or more, below 1."
@@ -231,7 +240,7 @@ def _fullest(stages: list[Memory]) -> Memory:
     for other in stages[1:]:
         total = other.total
         more = total > most
-        if np.any(more):
+        if anywhere(more):
             most = np.maximum(most, total)
             fullest = Memory(
                 **{part: _chosen(more, getattr(other, part), getattr(fullest, part)) for part in PARTS}

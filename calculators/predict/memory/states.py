@@ -12,7 +12,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats, whole
+from calculators.predict.arrays import (
+    Floats,
+    amounts,
+    anywhere,
+    check_broadcast,
+    counts,
+    floats,
+    whole,
+)
 from calculators.predict.models.parameters import (
     expert_parameters,
     feed_forward_parameters,
@@ -181,7 +189,7 @@ class RankParameters:
 
     def states(self, *, optimizer: Optimizer, zero: Floats) -> ModelStates:
         """What the rank keeps of them [bytes]."""
-        if not np.any(self.experts):
+        if not anywhere(self.experts):
             return self._of(self.rest, self.replicas, optimizer, zero)
         rest = self._of(self.rest, self.replicas, optimizer, zero)
         experts = self._of(self.experts, self.expert_replicas, optimizer, zero)

@@ -45,7 +45,7 @@ class Clause:
 
     def applies(self, case: Case) -> bool:
         """Whether the case's tool checks this, and all that it needs is known."""
-        return case.tool in self.tools and all(case.knows(name) for name in self.needs)
+        return case.tool in self.tools and (not self.needs or all(map(case.knows, self.needs)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, amounts, check_broadcast, counts, floats
+from calculators.predict.arrays import (
+    Floats,
+    amounts,
+    anywhere,
+    check_broadcast,
+    counts,
+    everywhere,
+    floats,
+)
 from calculators.predict.schedules.kinds import Schedule, kind_of
 
 _WITH_SENDS = (Schedule.NAIVE, Schedule.GPIPE, Schedule.ONE_F_ONE_B)
@@ -67,7 +75,7 @@ def bubble_seconds(
     check_broadcast({**sizes, **times})
     p, m, v = sizes["stages"], sizes["micro_batches"], sizes["chunks"]
     f, b, w, s = (times[name] for name in ("forward", "backward_input", "backward_weight", "send"))
-    if kind.schedule not in _WITH_SENDS and np.any(s > 0):
+    if kind.schedule not in _WITH_SENDS and anywhere(s > 0):
         raise ValueError(
             f"send is {s[s > 0].flat[0]:g}, but no formula is known for {kind.name} with messages that take time. "
             "Play it with timetable(…, send=…)."
@@ -156,7 +164,7 @@ def bubble_over_ideal(
         backward_input=backward_input,
         backward_weight=backward_weight,
     )
-    if not np.all(worked > 0):
+    if not everywhere(worked > 0):
         raise ValueError(
             "forward, backward_input and backward_weight are all 0, so there is no work to compare with. "
             "Give one of them a time."
@@ -228,7 +236,7 @@ def in_flight(
     check_broadcast({**sizes, "stage": i})
     p, m, v = sizes["stages"], sizes["micro_batches"], sizes["chunks"]
     outside = i > p - 1
-    if np.any(outside):
+    if anywhere(outside):
         which, of = (np.broadcast_to(values, outside.shape)[outside].flat[0] for values in (i, p))
         raise ValueError(
             f"stage is {which:g}, but the last of {of:g} stages is number {of - 1:g}, counted from 0."
@@ -313,7 +321,7 @@ def _sizes(
 ) -> dict[str, Floats]:
     own = kind_of(schedule).chunks
     v = counts(chunks=(2 if own is None else own) if chunks is None else chunks)["chunks"]
-    if own is not None and np.any(v != own):
+    if own is not None and anywhere(v != own):
         raise ValueError(
             f"chunks is {v[v != own].flat[0]:g}, but {kind_of(schedule).name} has "
             f"{'one chunk' if own == 1 else 'two chunks'} on each stage. Give {own}, or take interleaved 1F1B."

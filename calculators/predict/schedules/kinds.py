@@ -153,6 +153,7 @@ _KINDS = (
     ),
 )
 SCHEDULES: Mapping[Schedule, Kind] = MappingProxyType({kind.schedule: kind for kind in _KINDS})
+_BY_NAME: Mapping[str, Kind] = {kind.schedule: kind for kind in _KINDS}
 
 
 def kind_of(schedule: Schedule | str) -> Kind:
@@ -162,8 +163,8 @@ def kind_of(schedule: Schedule | str) -> Kind:
     'ZB-H1'
     """
     try:
-        return SCHEDULES[Schedule(schedule)]
-    except ValueError:
+        return _BY_NAME[schedule]
+    except (KeyError, TypeError):
         raise ValueError(
             f"schedule is {schedule!r}, which is not a pipeline schedule known here. Use one of: {', '.join(Schedule)}."
         ) from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import Floats, anywhere, everywhere, floats
 from calculators.predict.clusters import Cluster
 from calculators.predict.compute import attention_width
 from calculators.predict.models.parameters import table_parameters
@@ -103,7 +103,7 @@ def results(job: Job) -> Floats:
 
     Of one pass; backward it is the gradients of what was sent. With sequence parallelism parts are what is wanted.
     """
-    if job.shape.experts is None or not np.any(job.sent_out):
+    if job.shape.experts is None or not anywhere(job.sent_out):
         return floats(0)
     share = job.shape.sparse_layers / job.shape.layers
     return share * job.sent_out * hidden_state(job) * (1 - job.axes["sp"])
@@ -150,7 +150,7 @@ def expert(job: Job, *, forward: Floats | float, backward: Floats | float = 0.0)
     sent = whole * (shape.experts.per_token / axes["tp"])
     there = all_to_all(job, axes["ep"], stride(job.layouts, "ep"))
     both = job.sent_out * (there.seconds(sent) + slices.seconds(sent * axes["etp"]))
-    if np.all(job.sent_out):
+    if everywhere(job.sent_out):
         return both * (2 * share) * passes
     half = (1 - job.sent_out) * slices.seconds(whole)
     return (both + half) * (2 * share) * passes + half * (share * backward) * axes["sp"]
@@ -205,7 +205,7 @@ def data(job: Job, layer: Layer, *, micro_batches: Floats) -> Floats:
 def tied_embedding(job: Job) -> Floats:
     """Gradients of an embedding that is the output matrix, added up by the first and the last stage: one all-reduce."""
     shape, several = job.shape, job.axes["pp"] > 1
-    if not shape.tied_embeddings or not np.any(several):
+    if not shape.tied_embeddings or not anywhere(several):
         return floats(0)
     gradients = table_parameters(shape) * job.program.gradient_bytes / job.axes["tp"]
     return several * outermost(job, "pp", 2.0, gradients)

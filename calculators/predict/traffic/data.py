@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import amounts, check_broadcast, counts, floats, positive
+from calculators.predict.arrays import (
+    amounts,
+    anywhere,
+    check_broadcast,
+    counts,
+    floats,
+    positive,
+)
 from calculators.predict.collectives import TEXTBOOK, Backend, Kind
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic.figures import (
@@ -93,7 +99,7 @@ def data_parallel(
             tensor=tensor,
             letter="d",
             ranks=given["ranks"],
-            pieces={"u": given["units"]} if np.any(given["units"] > 1) else {},
+            pieces={"u": given["units"]} if anywhere(given["units"] > 1) else {},
         )
 
     rows: list[Row] = []
@@ -111,7 +117,7 @@ def data_parallel(
         slices: Factors = {r"\frac{\Psi}{d}": (given["parameters"], given["ranks"]), "g": gradients["g"]}
         across = row(Kind.ALL_REDUCE, "gradients of the slices, across the groups", slices)
         rows.append(replace(across, letter="r", ranks=given["replica_groups"]))
-    if training and np.any(given["tied_parameters"] > 0):
+    if training and anywhere(given["tied_parameters"] > 0):
         tied: Factors = {"U": given["tied_parameters"], "g": gradients["g"]}
         ends = row(Kind.ALL_REDUCE, "embedding, of the first and the last stage", tied)
         rows.append(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, check_broadcast, counts, floats, positive
+from calculators.predict.arrays import Floats, anywhere, check_broadcast, counts, floats, positive
 from calculators.predict.collectives import TEXTBOOK, Backend, Kind
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic.figures import Factors, Row, Traffic, number, summed
@@ -124,13 +124,13 @@ def expert_parallel(
 def check_experts(experts: Floats, per_token: Floats, ranks: Floats) -> None:
     """Raises ValueError where a token visits more experts than there are, or ranks cannot share them equally."""
     e, k, n = np.broadcast_arrays(experts, per_token, ranks)
-    if np.any(k > e):
+    if anywhere(k > e):
         wrong = np.flatnonzero(k > e)[0]
         raise ValueError(
             f"experts_per_token is {k.flat[wrong]:g}, but a layer has only {e.flat[wrong]:g} experts. "
             f"Use {e.flat[wrong]:g} or less."
         )
-    if np.any(e % n):
+    if anywhere(e % n):
         wrong = np.flatnonzero(e % n)[0]
         count, size = int(e.flat[wrong]), int(n.flat[wrong])
         works = [other for other in range(1, count + 1) if count % other == 0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import Floats, everywhere, floats
 from calculators.predict.collectives import Backend, Kind, group_bytes, rounds, sent_bytes
 from calculators.predict.formulas import Formula, tex, tex_bytes
 from calculators.predict.shapes import Phase
@@ -265,7 +265,9 @@ def summed(
     largest = nothing
     for part in parts:
         largest = np.maximum(largest, part.bytes_per_call)
-    moving = [(row, part.algorithm) for row, part in zip(rows, parts, strict=True) if np.all(part.ranks > 1)]
+    moving = [
+        (row, part.algorithm) for row, part in zip(rows, parts, strict=True) if everywhere(part.ranks > 1)
+    ]
     formulas: tuple[Formula, ...] = ()
     if not shape and moving:
         formulas = _explained(phase, moving, figures["calls"].item(), figures["wire_bytes"].item())

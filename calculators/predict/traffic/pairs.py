@@ -178,6 +178,7 @@ def _placed(composition: Composition, axis: str | None) -> Iterator[tuple[Share,
     stage_ranks = int(layouts.world_size.item()) // stages
     has = composition.on_stage(np.arange(stages))
     known: dict[str, Members] = {}
+    on_each = np.zeros(stages)  # what all stages have alike is a number
     for share in composition.shares:
         if axis not in (None, share.axis):
             continue
@@ -195,8 +196,7 @@ def _placed(composition: Composition, axis: str | None) -> Iterator[tuple[Share,
                     )
                 ranks = np.arange(stage_ranks * stages).reshape(stages, -1, size, stride)
                 known[share.axis] = ranks.transpose(0, 1, 3, 2).reshape(stages, -1, size)
-        full = np.broadcast_to(has.of(share.full), (stages,))
-        yield share, full, known[share.axis]
+        yield share, has.of(share.full) + on_each, known[share.axis]
 
 
 def _crossings(share: Share, lines: Members) -> Iterator[tuple[Members, Members]]:

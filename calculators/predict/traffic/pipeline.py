@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, counts, floats
+from calculators.predict.arrays import Floats, anywhere, counts, floats
 from calculators.predict.collectives import Kind
 from calculators.predict.formulas import Formula, tex, tex_bytes
 from calculators.predict.schedules import sends_per_pass
@@ -73,7 +73,7 @@ def pipeline_parallel(
         chunks=chunks,
         tensor_ranks=tensor_ranks,
     )
-    if folded and np.any(given["chunks"] != 2):
+    if folded and anywhere(given["chunks"] != 2):
         raise ValueError(
             f"chunks is {given['chunks'].flat[0]:g}, but a folded pipeline goes down the stages and back up. Use 2."
         )

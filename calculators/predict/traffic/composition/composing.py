@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import amounts, check_broadcast, counts, floats, positive
+from calculators.predict.arrays import (
+    amounts,
+    anywhere,
+    check_broadcast,
+    counts,
+    floats,
+    positive,
+)
 from calculators.predict.collectives import TEXTBOOK, Backend
 from calculators.predict.schedules import sends_per_pass
 from calculators.predict.shapes import Layout, Layouts, ModelShape, Phase
@@ -127,7 +133,7 @@ def composed(
         shape=shape,
         layouts=layouts,
         phase=phase,
-        shares=tuple(share for share in shares if np.any(share.ranks > 1)),
+        shares=tuple(share for share in shares if anywhere(share.ranks > 1)),
         control_calls=returned,
         control_bytes=returned * TOKEN_ID_BYTES * b,
         _stages=busiest_candidates(shape, layouts),

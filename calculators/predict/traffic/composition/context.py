@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import Floats, anywhere, floats
 from calculators.predict.collectives import Kind
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic.composition.case import Case
@@ -15,7 +15,7 @@ from calculators.predict.traffic.context import LOG_SUM_BYTES, TORCH_GRADIENT_BY
 def context_shares(case: Case, kind: str, backward: str) -> list[Share]:
     """Calls of attention in each layer; in decode, those that put together what slices of the cache give."""
     c, t, m, e = case.axes["cp"], case.axes["tp"], case.m, case.shape.bytes_per_element
-    if not np.any(c > 1):
+    if not anywhere(c > 1):
         return []
     latent = case.shape.latent
     heads = case.shape.attention_heads / t
@@ -34,7 +34,7 @@ def context_shares(case: Case, kind: str, backward: str) -> list[Share]:
             share(Kind.ALL_GATHER, "logs of the softmax sums", floats(1), case.b * c * heads * LOG_SUM_BYTES),
             share(Kind.ALL_REDUCE, "attention outputs", floats(1), outputs),
         ]
-        if case.shape.is_sparse and np.any(case.experts_are_blocks < 1):
+        if case.shape.is_sparse and anywhere(case.experts_are_blocks < 1):
             results = {"sparse": 1 - case.experts_are_blocks}
             what, size = "results of the experts", case.hidden_bytes
             shares.append(case.share("cp", Kind.ALL_GATHER, what, ranks=c, calls=results, size=size))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import Floats, anywhere, floats
 from calculators.predict.collectives import Kind
 from calculators.predict.memory.states import attention_of_rank
 from calculators.predict.models import parameters
@@ -40,7 +40,7 @@ def _replicas(case: Case, axis: str, n: Floats, held: Mapping[str, Floats], *, r
     zero, m = case.more["zero"], case.m
     plain, updated, sliced = floats(zero == 0), floats((zero == 1) | (zero == 2)), floats(zero >= 3)
     layers = "sparse" if axis == "edp" else "layer"
-    if not np.any(n > 1) or not (case.training or np.any(sliced > 0)):
+    if not anywhere(n > 1) or not (case.training or anywhere(sliced > 0)):
         return []
     g, w = case.widths["gradient_bytes_per_element"], case.widths["weight_bytes_per_element"]
     gathers = (1.0 + reshard) * m if case.training else floats(1)
@@ -56,9 +56,9 @@ def _replicas(case: Case, axis: str, n: Floats, held: Mapping[str, Floats], *, r
         )
 
     nothing, shares = floats(0), list[Share]()
-    if case.training and np.any(plain > 0):
+    if case.training and anywhere(plain > 0):
         shares.append(share(Kind.ALL_REDUCE, "gradients", plain, nothing, g))
-    if np.any(plain < 1):
+    if anywhere(plain < 1):
         if case.training:
             shares.append(share(Kind.REDUCE_SCATTER, "gradients", updated, sliced * m, g))
         weights = updated if case.training else nothing

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from calculators.predict.arrays import anywhere
 from calculators.predict.collectives import Kind
 from calculators.predict.traffic.composition.case import Case
 from calculators.predict.traffic.composition.shares import Share
@@ -12,7 +11,7 @@ from calculators.predict.traffic.composition.shares import Share
 def expert_shares(case: Case) -> list[Share]:
     """The two all-to-alls of each sparse layer."""
     n = case.axes["ep"]
-    if not case.shape.is_sparse or not np.any(n > 1):
+    if not case.shape.is_sparse or not anywhere(n > 1):
         return []
     calls = {"sparse": case.m * (case.forward + case.training)}
     return [
@@ -29,14 +28,14 @@ def expert_shares(case: Case) -> list[Share]:
 def expert_tensor_shares(case: Case, *, regather: bool) -> list[Share]:
     """Calls of the ranks that share each expert, which are tp's group where nothing is sent."""
     n, sp, m = case.axes["etp"], case.more["sp"], case.m
-    if not case.shape.is_sparse or not np.any(n > 1):
+    if not case.shape.is_sparse or not anywhere(n > 1):
         return []
     blocks, both = case.experts_are_blocks, case.forward + case.training
     again = both + case.training * regather
     x = case.hidden_bytes
     arrived = n * case.routed_bytes * case.shape.bytes_per_element
     shares = []
-    if np.any(blocks * (1 - sp) > 0):
+    if anywhere(blocks * (1 - sp) > 0):
         whole = {"sparse": m * both * blocks * (1 - sp)}
         shares.append(
             case.share("etp", Kind.ALL_REDUCE, "outputs of the experts", ranks=n, calls=whole, size=x)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from calculators.predict.arrays import floats
+from calculators.predict.arrays import anywhere, floats
 from calculators.predict.collectives import Kind
 from calculators.predict.traffic.composition.case import Case
 from calculators.predict.traffic.composition.shares import ENDS, NEXT, PREVIOUS, Share
@@ -13,7 +11,7 @@ from calculators.predict.traffic.composition.shares import ENDS, NEXT, PREVIOUS,
 def pipeline_shares(case: Case, tensors: int, *, scatter_gather: bool) -> list[Share]:
     """Sends of each boundary, what tensor-parallel ranks gather of them, and a tied embedding's gradients."""
     p, t, sp = case.axes["pp"], case.axes["tp"], case.more["sp"]
-    if not np.any(p > 1):
+    if not anywhere(p > 1):
         return []
     whole = (1 - sp) * (not scatter_gather)
     size = case.hidden_bytes * (whole + (1 - whole) / t)
@@ -26,7 +24,7 @@ def pipeline_shares(case: Case, tensors: int, *, scatter_gather: bool) -> list[S
         shares.append(
             case.share("pp", Kind.SEND, what, ranks=p, calls={"backward": times}, size=size, to=PREVIOUS)
         )
-    if scatter_gather and np.any((t > 1) & (sp < 1)):
+    if scatter_gather and anywhere((t > 1) & (sp < 1)):
         # What a stage gets from the one before is as much as it would send back there, and the other way round.
         arriving = {"backward": times * (1 - sp)} | ({"forward": times * (1 - sp)} if case.training else {})
         what, x = "parts from the other stage", case.hidden_bytes

@@ -9,7 +9,7 @@ import numpy as np
 
 from calculators.predict.arrays import Floats, floats
 from calculators.predict.shapes import Layouts, ModelShape
-from calculators.predict.stages import fullest_stages, layers_of_stage
+from calculators.predict.stages import fullest_stages, layers_at
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,9 +39,9 @@ class Has:
 
 
 def stage_has(shape: ModelShape, layouts: Layouts, stage: Floats) -> Has:
-    """What one stage has, or each of several."""
+    """What one stage has, or each of several, of arguments that were checked."""
     p, v = floats(layouts.pp), floats(layouts.vpp)
-    dense, sparse = layers_of_stage(shape, stage, pp=p, vpp=v)
+    dense, sparse = layers_at(shape, stage, pp=p, vpp=v)
     first, last, several = floats(stage == 0), floats(stage == p - 1), p > 1
     return Has(
         dense=dense,

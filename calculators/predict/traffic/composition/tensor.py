@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import Floats, anywhere, floats
 from calculators.predict.collectives import Kind
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic.composition.case import Case
@@ -15,7 +13,7 @@ from calculators.predict.traffic.tensor import CROSS_ENTROPY_ALL_REDUCES, CROSS_
 def tensor_shares(case: Case, *, regather: bool, blocks: int, vocabulary: bool) -> list[Share]:
     """Calls around the blocks of each layer, and around the vocabulary where that is asked for."""
     t, sp, x, m = case.axes["tp"], case.more["sp"], case.hidden_bytes, case.m
-    if not np.any(t > 1):
+    if not anywhere(t > 1):
         return []
     sent_out = 1 - case.experts_are_blocks
     shared = sent_out * bool(case.shape.experts and case.shape.experts.shared_width)
@@ -36,16 +34,16 @@ def tensor_shares(case: Case, *, regather: bool, blocks: int, vocabulary: bool) 
         scattered |= {"first": m * sp, "last": m * back * sp}
         gathered |= {"first": m * back * sp, "last": m * sp * (1 + case.training * regather)}
     shares = []
-    if np.any(sp < 1):
+    if anywhere(sp < 1):
         shares.append(
             case.share("tp", Kind.ALL_REDUCE, "outputs of the blocks", ranks=t, calls=whole, size=x)
         )
-    if np.any(sp > 0):
+    if anywhere(sp > 0):
         shares += [
             case.share("tp", Kind.ALL_GATHER, "inputs of the blocks", ranks=t, calls=gathered, size=x),
             case.share("tp", Kind.REDUCE_SCATTER, "outputs of the blocks", ranks=t, calls=scattered, size=x),
         ]
-    if case.shape.is_sparse and np.any(sent_out * (1 - sp) > 0):
+    if case.shape.is_sparse and anywhere(sent_out * (1 - sp) > 0):
         results = {"sparse": m * both * sent_out * (1 - sp)}
         size = x / case.axes["cp"] if case.phase == Phase.DECODE else x
         shares.append(

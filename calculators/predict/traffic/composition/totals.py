@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calculators.predict.arrays import Floats, floats
+from calculators.predict.arrays import Floats, amounts, floats
 from calculators.predict.shapes import Layouts, ModelShape, Phase
+from calculators.predict.stages import check_stage
 from calculators.predict.traffic.composition.shares import FAMILIES, Share
 from calculators.predict.traffic.composition.stages import Has, stage_has
 from calculators.predict.traffic.figures import Calls, Traffic
@@ -76,7 +77,9 @@ class Composition:
 
     def on_stage(self, stage: ArrayLike) -> Has:
         """What one stage has of the model."""
-        return stage_has(self.shape, self.layouts, floats(stage))
+        given = amounts(stage=stage)["stage"]
+        check_stage(given, floats(self.layouts.pp))
+        return stage_has(self.shape, self.layouts, given)
 
     def _busiest(self, which: str, shares: tuple[Share, ...]) -> Floats:
         most = floats(0.0)
