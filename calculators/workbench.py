@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.template.loader import get_template
@@ -22,7 +21,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django_htmx.http import replace_url
 
-from calculators.fields import AddressForm, ModelField, offer_given_model
+from calculators.fields import AddressForm, ModelField, offer_given_model, query_of
 from calculators.figures import Figure
 from calculators.lab.spec import Job, Spec
 from calculators.mathml import mathml
@@ -121,7 +120,7 @@ class LessonLink:
 
     @property
     def address(self) -> str:
-        return _address("lessons:lesson", self.slug)
+        return view_address("lessons:lesson", self.slug)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +142,7 @@ class Calculator:
     @property
     def address(self) -> str:
         """Its address, without a state."""
-        return _address(f"calculators:{self.name}")
+        return view_address(f"calculators:{self.name}")
 
     @property
     def template(self) -> str:
@@ -235,7 +234,7 @@ def run_address(spec: Spec, *, back: str) -> str:
     """The page that starts this very spec and knows the way back."""
     usual = _usual(spec.job)
     said = {name: value for name, value in spec.to_dict().items() if value != usual[name] or name == "job"}
-    return f"{_address('calculators:new-run')}?{urlencode({'as': 'spec', **said, 'back': back})}"
+    return f"{view_address('calculators:new-run')}?{query_of({'as': 'spec', **said, 'back': back})}"
 
 
 @cache
@@ -245,5 +244,6 @@ def _usual(job: Job) -> Mapping[str, Any]:
 
 
 @cache  # a page asks for a dozen, and they are the same on every page
-def _address(view: str, *names: str) -> str:
+def view_address(view: str, *names: str) -> str:
+    """Where a view is."""
     return reverse(view, args=names)

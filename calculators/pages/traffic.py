@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.urls import reverse
 from django.utils.html import format_html
 
 from calculators.answers import Split, TrafficAnswer, answer
@@ -16,7 +15,18 @@ from calculators.predict.collectives import BACKENDS
 from calculators.predict.shapes import ModelShape, Phase
 from calculators.python_calls import python_call
 from calculators.units import both_bytes, counted, iec_bytes, plain
-from calculators.workbench import Answer, Calculator, Chart, LessonLink, Preset, Row, RunIt, Table, run_it
+from calculators.workbench import (
+    Answer,
+    Calculator,
+    Chart,
+    LessonLink,
+    Preset,
+    Row,
+    RunIt,
+    Table,
+    run_it,
+    view_address,
+)
 
 MOST_DEVICES = 1_024
 
@@ -140,7 +150,7 @@ def _run(each: Split, state: str) -> tuple[RunIt, ...]:
     way = each.way
     address = ""
     if way.key in ("tp", "pp"):
-        address = f"{reverse('calculators:new-run')}?job={way.job}{'&' if state else ''}{state}"
+        address = f"{view_address('calculators:new-run')}?job={way.job}{'&' if state else ''}{state}"
     return run_it(
         None if way.key == "tp-sp" else way.trial(each.case),
         label=f"Run it for real: {way.short}",

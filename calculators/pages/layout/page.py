@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django.utils.safestring import SafeString
 
+from calculators.fields import query_of
 from calculators.pages.layout.case import LayoutCase
 from calculators.pages.layout.families import of_a_rank
 from calculators.pages.layout.form import LayoutForm
@@ -105,7 +105,7 @@ def address_of(state: Mapping[str, str]) -> str:
         for name in LayoutForm.base_fields
         if name in state and state[name] != LayoutForm.DEFAULTS[name]
     }
-    return LAYOUT.at(urlencode(said))
+    return LAYOUT.at(query_of(said))
 
 
 LAYOUT = Calculator(

@@ -1,16 +1,14 @@
 """Where the page *One layout* leads to: states that keep a rule, and other pages in the same state."""
 
 from dataclasses import dataclass
-from urllib.parse import urlencode
-
-from django.urls import reverse
 
 from calculators.cluster_fields import ClusterForm
+from calculators.fields import query_of
 from calculators.pages.layout.case import LayoutCase
 from calculators.pages.layout.form import LayoutForm
 from calculators.predict.rules import Violation
 from calculators.predict.shapes import Phase
-from calculators.workbench import Change
+from calculators.workbench import Change, view_address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +54,7 @@ def memory_address(form: LayoutForm, case: LayoutCase) -> str:
         }
     else:
         state["batch"] = case.sequences_of_a_replica
-    return f"{reverse('calculators:memory')}?{urlencode(state)}"
+    return f"{view_address('calculators:memory')}?{query_of(state)}"
 
 
 def planner_address(form: LayoutForm, case: LayoutCase) -> str:
@@ -67,4 +65,4 @@ def planner_address(form: LayoutForm, case: LayoutCase) -> str:
     shared = ("phase", "tokens", "batch", "optimizer", "stages", *ClusterForm.CLUSTER)
     state = {name: values[name] for name in shared} | {"reserve": f"{values['reserve']:.12g}"}
     state["model"] = form.fields["model"].said(case.shape)  # type: ignore[attr-defined]
-    return f"{reverse('calculators:planner')}?{urlencode(state)}"
+    return f"{view_address('calculators:planner')}?{query_of(state)}"

@@ -1,6 +1,7 @@
 """How pages speak of layouts: in a few words, and by the axes, the parts of time and the parts of memory."""
 
 from collections.abc import Mapping
+from functools import cache
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -100,6 +101,7 @@ def details_of(layout: Mapping[str, float]) -> str:
     return ", ".join(chosen)
 
 
+@cache
 def badge(name: str) -> SafeString:
     """The mark of an axis, in the colour of its family."""
     return format_html('<span class="badge family-{}">{}</span>', AXIS_FAMILIES[name], name.upper())

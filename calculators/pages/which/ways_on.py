@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from django.urls import NoReverseMatch, reverse
+from django.urls import NoReverseMatch
 
 from calculators.predict.advisor import Advice, Facts, Technique
+from calculators.workbench import view_address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ def ways_on(facts: Facts, advice: Advice) -> list[WayOn]:
     found = []
     for name, query, wanted in asked:
         try:
-            address = reverse(f"calculators:{name}")
+            address = view_address(f"calculators:{name}")
         except NoReverseMatch:
             continue
         if wanted():
