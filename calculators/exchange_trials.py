@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from calculators.lab.limits import EXCHANGED_COPIES
 from calculators.lab.spec import Dtype, Job, Pattern, Spec
+from calculators.lab.splits.exchange import EXCHANGED_COPIES
 from calculators.predict.collectives import Kind
 from calculators.predict.traffic import Traffic
 from calculators.trials import MOST_RANKS, Trial

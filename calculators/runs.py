@@ -16,10 +16,11 @@ from django.http import HttpRequest
 from sqlalchemy.orm import Session
 
 from calculators.lab import store
-from calculators.lab.calls import calls_of, routed_rows
 from calculators.lab.compare import TOLERATED_SHARE, Comparison, matrix
 from calculators.lab.measurements import Measurement, Progress, Quantity, StepSeconds, Verified
 from calculators.lab.spec import Family, Pattern, Spec
+from calculators.lab.splits import calls_of
+from calculators.lab.splits.exchange import routed_rows
 from calculators.lab.store import LogLine, Run, RunState, Worker
 from calculators.predict.collectives import Kind
 from calculators.units import both_bytes, counted, exact_bytes, plain
@@ -220,7 +221,7 @@ class RunPage:
         )
 
     def _of(self, quantity: Quantity) -> tuple[Comparison, ...]:
-        return tuple(c for c in self.comparisons if c.quantity is quantity)
+        return tuple(c for c in self.comparisons if c.quantity is quantity and not c.detail)
 
     def _matrix(self, *, measured: bool) -> list[list[Cell | None]]:
         pairs = self._of(Quantity.PAIR)

@@ -29,6 +29,10 @@ class Comparison:
         return self.prediction.peer
 
     @property
+    def detail(self) -> str:
+        return self.prediction.detail
+
+    @property
     def steps(self) -> int:
         return self.measurement.steps
 
@@ -60,6 +64,7 @@ class Comparison:
         """The row of the JSON and CSV downloads."""
         return {
             "quantity": str(self.quantity),
+            "detail": self.detail,
             "rank": self.rank,
             "formula": self.prediction.formula,
             "backend_excess": self.prediction.backend_excess,
@@ -73,11 +78,11 @@ class Comparison:
 
 def compare(predictions: Iterable[Prediction], measurements: Iterable[Measurement]) -> list[Comparison]:
     """Every prediction that was measured, beside its measurement, in the predictions' order."""
-    seen = {(m.quantity, m.rank, m.peer): m for m in measurements}
+    seen = {(m.quantity, m.detail, m.rank, m.peer): m for m in measurements}
     return [
-        Comparison(prediction=p, measurement=seen[p.quantity, p.rank, p.peer])
+        Comparison(prediction=p, measurement=seen[key])
         for p in predictions
-        if (p.quantity, p.rank, p.peer) in seen
+        if (key := (p.quantity, p.detail, p.rank, p.peer)) in seen
     ]
 
 

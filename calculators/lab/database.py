@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-HEAD = "0001"
+HEAD = "0002"
 """The revision of the tables in rows.py; the newest in migrations/versions."""
 
 

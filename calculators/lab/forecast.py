@@ -7,7 +7,7 @@ import numpy as np
 
 from calculators.lab.calls import Call
 from calculators.lab.measurements import Prediction, Quantity
-from calculators.lab.spec import Spec
+from calculators.lab.spec import ReduceScatter, Spec
 from calculators.predict import gloo
 from calculators.predict.collectives import TEXTBOOK, Kind, sent_bytes
 from calculators.predict.gloo import Matrix
@@ -30,13 +30,38 @@ def handed(spec: Spec, calls: Iterable[Call]) -> Iterator[Prediction]:
             formula=float(spec.steps * sum(call.step_bytes(rank, spec.ranks) for call in textbook)),
             control=float(spec.steps * sum(call.step_bytes(rank, spec.ranks) for call in control)),
         )
+        yield from _by_name(spec, rank, mine)
+
+
+def _by_name(spec: Spec, rank: int, mine: list[Call]) -> Iterator[Prediction]:
+    """The same again for each kind of call and the group it is made in."""
+    for name in dict.fromkeys(call.name for call in mine):
+        alike = [call for call in mine if call.name == name]
+        counted = {
+            Quantity.CALLS: [(call, call.times) for call in alike],
+            Quantity.HANDED: [(call, call.step_bytes(rank, spec.ranks)) for call in alike],
+        }
+        for quantity, each in counted.items():
+            textbook, control = (
+                sum(number for call, number in each if call.is_control is is_control)
+                for is_control in (False, True)
+            )
+            yield Prediction(
+                quantity=quantity,
+                rank=rank,
+                detail=name,
+                formula=float(spec.steps * textbook),
+                control=float(spec.steps * control),
+            )
 
 
 def wire_on_gloo(spec: Spec, calls: Iterable[Call]) -> Iterator[Prediction]:
     """Wire bytes over all measured steps as gloo moves them: of each rank, idle, and of each ordered pair."""
     parts = _Parts.nothing(spec.ranks)
     for call in calls:
-        parts = parts.plus(_of_one_call(spec, call), times=call.times * spec.steps)
+        for group in call.groups_among(spec.ranks):
+            among = _of_one_call(spec, call, group)
+            parts = parts.plus(among.placed(group, spec.ranks), times=call.times * spec.steps)
     ranks = range(spec.ranks)
     yield from (parts.prediction(Quantity.WIRE, rank) for rank in ranks)
     yield from (Prediction(quantity=Quantity.IDLE, rank=rank, formula=0.0) for rank in ranks)
@@ -60,6 +85,15 @@ class _Parts(NamedTuple):
     def plus(self, other: "_Parts", *, times: int) -> "_Parts":
         return _Parts(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
 
+    def placed(self, group: tuple[int, ...], ranks: int) -> "_Parts":
+        """The same between the ranks of `group`, in a run of `ranks`."""
+        if group == tuple(range(ranks)):
+            return self
+        placed = _Parts.nothing(ranks)
+        for whole, part in zip(placed, self, strict=True):
+            whole[np.ix_(group, group)] = part
+        return placed
+
     def prediction(self, quantity: Quantity, rank: int, peer: int | None = None) -> Prediction:
         """One rank's row, or one cell of it."""
         formula, excess, framing, control = (
@@ -76,33 +110,35 @@ class _Parts(NamedTuple):
         )
 
 
-def _of_one_call(spec: Spec, call: Call) -> _Parts:
-    """The textbook's bytes, gloo's tensors beyond them, gloo's headers; or all of it as control."""
-    pairs = _on_gloo(spec, call)
+def _of_one_call(spec: Spec, call: Call, group: tuple[int, ...]) -> _Parts:
+    """Among the ranks of `group`: the textbook's bytes, gloo's tensors beyond them, its headers; or all as control."""
+    pairs = _on_gloo(spec, call, group)
     nothing = np.zeros_like(pairs.payload)
     if call.is_control:
         return _Parts(nothing, nothing, nothing, pairs.total)
     formula = pairs.payload  # a send, and an uneven all-to-all, move their parts and nothing else
     if call.is_collective and not call.parts:
-        sent = sent_bytes(call.op, call.payload_bytes, spec.ranks, algorithm=TEXTBOOK.algorithm_of(call.op))
+        sent = sent_bytes(call.op, call.payload_bytes, len(group), algorithm=TEXTBOOK.algorithm_of(call.op))
         # The textbook's bytes lie where gloo's tensors do: all to one neighbour, or the same to every rank.
         where = pairs.payload > 0
         formula = np.where(where, sent / np.maximum(1, where.sum(axis=1, keepdims=True)), 0.0)
     return _Parts(formula, pairs.payload - formula, pairs.framing, nothing)
 
 
-def _on_gloo(spec: Spec, call: Call) -> gloo.PairBytes:
-    size, n, element = call.payload_bytes, spec.ranks, spec.dtype.bytes_per_element
+def _on_gloo(spec: Spec, call: Call, group: tuple[int, ...]) -> gloo.PairBytes:
+    size, n, element = call.payload_bytes, len(group), spec.dtype.bytes_per_element
     match call.op:
         case Kind.ALL_REDUCE:
             return gloo.all_reduce(size, n, bytes_per_element=element)
+        case Kind.REDUCE_SCATTER if spec.reduce_scatter is ReduceScatter.ALL_TO_ALL:
+            return gloo.all_to_all(size, n)
         case Kind.REDUCE_SCATTER:
             return gloo.reduce_scatter(size, n, bytes_per_element=element)
         case Kind.ALL_GATHER:
             return gloo.all_gather(size // n, n)
         case Kind.ALL_TO_ALL:
             return gloo.all_to_all_v(call.parts) if call.parts else gloo.all_to_all(size, n)
+        case Kind.BROADCAST:
+            return gloo.broadcast(size, n, root=group.index(call.source))
         case Kind.SEND:
             return gloo.send(size, n, source=call.source, destination=call.destination)
-        case _:
-            raise ValueError(f"No job makes a {call.op}, so how gloo moves one is not said here.")

@@ -16,10 +16,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from calculators.lab.measurements import Doing
+from calculators.lab.meters.timeline import Recorder
 from calculators.predict.collectives import Kind
 
 BACKEND = "metered"
 """The name under which PyTorch knows groups that count."""
+RECEIVE = "receive"
+"""How a timeline calls the other end of a send."""
 
 
 class MeteredGroup(dist.ProcessGroup):
@@ -27,6 +31,9 @@ class MeteredGroup(dist.ProcessGroup):
 
     `calls`, `handed_bytes` and `log`, which says how often each kind was called with how many bytes, only ever
     grow. Handed is what a rank puts in. A receive is the other end of a send and is not counted.
+
+    `axis` is the family whose calls it carries. With `sums_after_all_to_all` a reduce-scatter is made of an
+    all-to-all and a sum on each rank, which moves what the formula says on any backend.
     """
 
     def __init__(self, inner: dist.ProcessGroup, rank: int, size: int, *, staged: bool = False) -> None:
@@ -37,6 +44,8 @@ class MeteredGroup(dist.ProcessGroup):
         self.handed_bytes = 0
         self.log: Counter[tuple[str, int]] = Counter()
         self.staging_seconds = 0.0
+        self.axis = "dp"
+        self.sums_after_all_to_all = False
         self._name = ""
 
     # Of the collectives, torch's C++ asks for those with these names; its Python for the others as well.
@@ -75,7 +84,8 @@ class MeteredGroup(dist.ProcessGroup):
         return self._into(Kind.REDUCE_SCATTER, self.inner.reduce_scatter, outputs, given, opts)
 
     def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
-        return self._into(Kind.REDUCE_SCATTER, self.inner.reduce_scatter_single, output, given, opts)
+        call = self._all_to_all_and_sum if self.sums_after_all_to_all else self.inner.reduce_scatter_single
+        return self._into(Kind.REDUCE_SCATTER, call, output, given, opts)
 
     def reduce_scatter_single_coalesced(self, outputs: Any, given: Any, opts: Any = None) -> Any:
         return self._into(
@@ -97,9 +107,9 @@ class MeteredGroup(dist.ProcessGroup):
         tensors = _listed(tensors)
         self._count(Kind.SEND, tensors)
         if not self.is_staged:
-            return self.inner.send(tensors, destination, tag)
+            return self._watched(Kind.SEND, self.inner.send(tensors, destination, tag))
         host = self._to_host(tensors)
-        return StagedWork(self, self.inner.send(host, destination, tag), [], host)
+        return self._watched(Kind.SEND, StagedWork(self, self.inner.send(host, destination, tag), [], host))
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
         return self._receive(self.inner.recv, tensors, source, tag)
@@ -120,9 +130,9 @@ class MeteredGroup(dist.ProcessGroup):
         self._count(kind, tensors)
         more = () if opts is None else (opts,)
         if not self.is_staged:
-            return call(tensors, *more)
+            return self._watched(kind, call(tensors, *more))
         host = self._to_host(tensors)
-        return StagedWork(self, call(host, *more), tensors, host)
+        return self._watched(kind, StagedWork(self, call(host, *more), tensors, host))
 
     def _into(self, kind: str, call: Callable[..., Any], output: Any, given: Any, opts: Any) -> Any:
         """A call with tensors of their own for the result, which are handed nothing and not counted.
@@ -132,23 +142,32 @@ class MeteredGroup(dist.ProcessGroup):
         self._count(kind, _flat(given))
         more = () if opts is None else (opts,)
         if not self.is_staged:
-            return call(output, given, *more)
+            return self._watched(kind, call(output, given, *more))
         result = _mapped(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype), output)
         work = call(result, self._to_host(given), *more)
-        return StagedWork(self, work, _flat(output), _flat(result))
+        return self._watched(kind, StagedWork(self, work, _flat(output), _flat(result)))
 
     def _receive(self, call: Callable[..., Any], tensors: Any, *of: int) -> Any:
         tensors = _listed(tensors)
         if not self.is_staged:
-            return call(tensors, *of)
+            return self._watched(RECEIVE, call(tensors, *of))
         host = [torch.empty(t.shape, dtype=t.dtype) for t in tensors]
-        return StagedWork(self, call(host, *of), tensors, host)
+        return self._watched(RECEIVE, StagedWork(self, call(host, *of), tensors, host))
 
     def _count(self, kind: str, tensors: Sequence[Tensor]) -> None:
         handed = sum(tensor.nbytes for tensor in tensors)
         self.calls += 1
         self.handed_bytes += handed
         self.log[str(kind), handed] += 1
+
+    def _watched(self, kind: str, work: Any) -> Any:
+        """The same work, whose wait a recorder notes where one watches."""
+        return work if _recorder is None else WatchedWork(_recorder, f"{self.axis} {kind}", work)
+
+    def _all_to_all_and_sum(self, output: Tensor, given: Tensor, *more: Any) -> Any:
+        parts = torch.empty_like(given)
+        sent = self.inner.all_to_all_single(parts, given, [], [])
+        return SummedWork(sent, output, parts.view(self.size(), -1))
 
     def _to_host(self, given: Any) -> Any:
         started = time.perf_counter()
@@ -192,15 +211,89 @@ class StagedWork(dist.Work):
         return int(self._inner._source_rank())
 
 
+class WatchedWork(dist.Work):
+    """A call whose wait is noted: a receive leaves its rank idle, any other call leaves it waiting."""
+
+    def __init__(self, recorder: Recorder, what: str, inner: Any) -> None:
+        super().__init__()
+        self._recorder, self._what, self._inner = recorder, what, inner
+        self._doing = Doing.IDLE if what.endswith(RECEIVE) else Doing.WAITING
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        with self._recorder.wait(self._doing, self._what):
+            return bool(self._inner.wait() if timeout is None else self._inner.wait(timeout))
+
+    def is_completed(self) -> bool:
+        return bool(self._inner.is_completed())
+
+    def get_future(self) -> Any:
+        return self._inner.get_future()
+
+    def _source_rank(self) -> int:
+        return int(self._inner._source_rank())
+
+
+class SummedWork(dist.Work):
+    """An all-to-all whose parts, one from each rank, are summed when it has been waited for."""
+
+    def __init__(self, inner: Any, output: Tensor, parts: Tensor) -> None:
+        super().__init__()
+        self._inner, self._output, self._parts = inner, output, parts
+        self._is_summed = False
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        self._inner.wait() if timeout is None else self._inner.wait(timeout)
+        if not self._is_summed:
+            torch.sum(self._parts, dim=0, out=self._output.detach().view(-1))
+            self._is_summed = True
+        return True
+
+    def is_completed(self) -> bool:
+        return bool(self._inner.is_completed())
+
+
+_recorder: Recorder | None = None
+
+
+def watch(recorder: Recorder | None) -> None:
+    """Have `recorder` note the waits of every metered group of this process; None: nobody does."""
+    global _recorder
+    _recorder = recorder
+
+
+_made: list[MeteredGroup] = []
+
+
+def made() -> list[MeteredGroup]:
+    """The metered groups of this process's job, the first of them of all ranks."""
+    return list(_made)
+
+
 def join(
-    store: dist.Store, *, rank: int, size: int, backend: str, staged: bool, timeout_seconds: float
+    store: dist.Store,
+    *,
+    rank: int,
+    size: int,
+    backend: str,
+    staged: bool,
+    timeout_seconds: float,
+    axis: str = "dp",
+    sums_after_all_to_all: bool = False,
 ) -> MeteredGroup:
-    """Enter the job's group as PyTorch's default group, over `backend` (gloo or nccl)."""
+    """Enter the job's group as PyTorch's default group, over `backend` (gloo or nccl).
+
+    Groups that PyTorch makes from it later are metered, too, and begin with the same `axis` and way to
+    reduce-scatter.
+    """
     timeout = timedelta(seconds=timeout_seconds)
 
     def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> MeteredGroup:
-        return MeteredGroup(_whole(store, rank, size, timeout, backend), rank, size, staged=staged)
+        group = MeteredGroup(_whole(store, rank, size, timeout, backend), rank, size, staged=staged)
+        group.axis, group.sums_after_all_to_all = axis, sums_after_all_to_all
+        _made.append(group)
+        return group
 
+    _made.clear()
     if BACKEND.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(BACKEND, create, devices=["cpu", "cuda"])
     else:  # a second job of one process: PyTorch registers a name once, and would make the first one's groups

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Quantity(StrEnum):
-    """What is predicted, measured and compared; always a total over the run's measured steps."""
+    """What is predicted, measured and compared: a total over the run's measured steps, unless its text says else."""
 
     CALLS = "calls"
     """Collectives and sends that a rank entered (a count; receives are the other end of a send)."""
@@ -17,12 +18,45 @@ class Quantity(StrEnum):
     """The same, for one ordered pair of ranks."""
     IDLE = "idle control"
     """Wire bytes that a rank sent in an interval in which nothing was asked of it; must be 0."""
+    HOST = "interface bytes sent"
+    """Bytes that an emulated host's interface sent, headers and acknowledgements included; by its first rank."""
+    MEMORY = "bytes held"
+    """What a rank holds of weights, gradients, optimizer state, saved for backward, and at its peak (`detail`)."""
+    SECONDS = "seconds"
+    """Seconds of a rank's measured steps that it was busy, waiting in a call, or idle for want of input (`detail`)."""
+    CALL_SECONDS = "seconds of a call"
+    """How long one call of a size takes (`detail`), for a calibration."""
+    STEP_SECONDS = "seconds of a step"
+    """The median over the measured steps: predicted from a calibration of the same devices and links."""
+    NVLINK_SENT = "NVLink bytes sent"
+    NVLINK_RECEIVED = "NVLink bytes received"
+    PCIE_SENT = "PCIe bytes sent"
+    PCIE_RECEIVED = "PCIe bytes received"
+    INFINIBAND_SENT = "InfiniBand bytes sent"
+    INFINIBAND_RECEIVED = "InfiniBand bytes received"
+    ENERGY = "energy"
+    """Joules that a rank's GPU took, by the driver's counter."""
+
+    @property
+    def unit(self) -> str:
+        """What a value counts."""
+        return _UNITS.get(self, "B")
+
+
+_UNITS = {
+    Quantity.CALLS: "calls",
+    Quantity.SECONDS: "s",
+    Quantity.CALL_SECONDS: "s",
+    Quantity.STEP_SECONDS: "s",
+    Quantity.ENERGY: "J",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
     """One quantity before the run, in the parts that a page names.
 
+    `detail` tells apart what one quantity has several of: a kind of call, a part of memory.
     `formula` is the textbook's, `backend_excess` what this backend's algorithm adds, `framing` what it
     writes around messages, `control` what the job needs besides its formula (a token id returned).
     """
@@ -30,6 +64,7 @@ class Prediction:
     quantity: Quantity
     rank: int
     peer: int | None = None
+    detail: str = ""
     formula: float
     backend_excess: float = 0.0
     framing: float = 0.0
@@ -42,11 +77,12 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One quantity as a meter saw it, over `steps` steps."""
+    """One quantity as a meter saw it, over `steps` steps; `detail` as in the prediction."""
 
     quantity: Quantity
     rank: int
     peer: int | None = None
+    detail: str = ""
     value: float
     steps: int
 
@@ -99,6 +135,43 @@ class StepSeconds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Series:
+    """A number that a rank followed through the run: one value for each step (a loss, how far replicas are apart)."""
+
+    rank: int
+    name: str
+    values: tuple[float, ...]
+
+
+class Doing(StrEnum):
+    """What a rank did for a while."""
+
+    BUSY = "busy"
+    """Computing, or anything else that is not a wait."""
+    WAITING = "waiting"
+    """Inside a call that moves its own tensor, until that is through."""
+    IDLE = "idle"
+    """Inside a receive: there was nothing to work on until another rank had sent it."""
+
+
+class Span(NamedTuple):
+    """From when to when [s since the first measured step], at what, and in which call (empty: none)."""
+
+    start: float
+    end: float
+    doing: Doing
+    what: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """What a rank did in the last measured steps, without gaps, in order."""
+
+    rank: int
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failed:
     """Why a run ended early: the rank that failed first (None: the launcher itself), and its traceback."""
 
@@ -107,4 +180,4 @@ class Failed:
     traceback: str = ""
 
 
-Event = Progress | Log | Verified | StepSeconds | Measurement | Failed
+Event = Progress | Log | Verified | StepSeconds | Series | Timeline | Measurement | Failed

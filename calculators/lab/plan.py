@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from calculators.lab import forecast
-from calculators.lab.calls import Call, calls_of
+from calculators.lab.calls import Call
 from calculators.lab.devices import Placement
 from calculators.lab.measurements import Prediction
-from calculators.lab.spec import Job, Spec
+from calculators.lab.spec import Spec
+from calculators.lab.splits import calls_of, split_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,20 +30,14 @@ class Plan:
 
     @property
     def layers_by_rank(self) -> tuple[range, ...]:
-        """The layers that each rank holds: a slice of every one (tensor), whole ones (a stage), none (exchange)."""
-        spec = self.spec
-        if spec.is_exchange:
-            return ()
-        if spec.job is Job.TENSOR:
-            return (range(spec.layers),) * spec.ranks
-        depth = spec.layers // spec.ranks
-        return tuple(range(rank * depth, (rank + 1) * depth) for rank in range(spec.ranks))
+        """The layers that each rank holds: a slice of every one, whole ones, or none where no model computes."""
+        return split_of(self.spec).layers_by_rank(self.spec)
 
 
 def make_plan(spec: Spec, placement: Placement) -> Plan:
     """The plan of `spec` on the devices and backend of `placement`; pure, nothing is started."""
     calls = calls_of(spec)
-    predictions = [*forecast.handed(spec, calls)]
+    predictions = [*forecast.handed(spec, calls), *split_of(spec).memory(spec)]
     if (
         placement.backend == "gloo"
     ):  # what another backend writes is not known to the byte: nothing is claimed

@@ -4,6 +4,7 @@ Run as a module it is a rank that torchrun started: the reference that the fork 
 """
 
 import os
+import statistics
 import sys
 import time
 import traceback
@@ -20,16 +21,15 @@ from calculators.lab.measurements import (
     Event,
     Failed,
     Log,
-    Measurement,
     Progress,
     Quantity,
+    Series,
     StepSeconds,
 )
-from calculators.lab.meters.wire import WireMeter, why_wire_is_unseen
+from calculators.lab.metering import Metering
 from calculators.lab.plan import Plan
+from calculators.lab.spec import ReduceScatter
 
-IDLE_SECONDS = 0.05
-"""How long the idle control keeps its hands off the wire."""
 _PROGRESS_SECONDS = 0.1
 
 
@@ -41,21 +41,18 @@ def run_rank(plan: Plan, *, rank: int, store: dist.Store, say: Callable[[Event],
     progress = _Reporter(rank, say)
 
     progress("join", 0, 1)
-    wire = None
-    unseen = why_wire_is_unseen(placement.backend)
-    if unseen is None:
-        wire = WireMeter(store, rank=rank, size=plan.world_size, timeout_seconds=spec.time_limit_seconds)
-    elif rank == 0:
-        say(Log(rank=rank, text=f"Wire bytes are not measured: {unseen}."))
-    group = groups.join(
+    meters = Metering(plan, rank=rank, store=store, device=device, say=say)
+    groups.join(
         store,
         rank=rank,
         size=plan.world_size,
         backend=placement.backend,
         staged=placement.staged,
         timeout_seconds=spec.time_limit_seconds,
+        axis=spec.family,
+        sums_after_all_to_all=spec.reduce_scatter is ReduceScatter.ALL_TO_ALL,
     )
-    job = jobs.build(spec, rank=rank, group=group, device=device)
+    job = jobs.build(spec, rank=rank, group=dist.group.WORLD, device=device)
 
     progress("verify", 0, 1)
     if (verified := job.verify()) is not None:
@@ -64,35 +61,32 @@ def run_rank(plan: Plan, *, rank: int, store: dist.Store, say: Callable[[Event],
     for done in range(spec.warmup_steps):
         # The first steps open connections, plan redistributions and exchange shapes; none is measured.
         progress("warm up", done, spec.warmup_steps)
-        job.step()
+        if spec.is_training and job.modules and done == spec.warmup_steps - 1:
+            meters.watch_memory(job)
+        else:
+            job.step()
 
-    if wire is not None:
-        wire.attach()
-        before = wire.read()
-        time.sleep(IDLE_SECONDS)
-        at_start = wire.read()
-        idle = sum(at_start) - sum(before)
-        say(Measurement(quantity=Quantity.IDLE, rank=rank, value=float(idle), steps=spec.steps))
-    calls, handed, seconds = group.calls, group.handed_bytes, []
+    meters.start()
+    seconds = []
     for done in range(spec.steps):
         progress("measure", done, spec.steps)
         started = time.perf_counter()
         job.step()
         _finish(device)
         seconds.append(time.perf_counter() - started)
-    _report(Quantity.CALLS, group.calls - calls, plan, rank, say)
-    _report(Quantity.HANDED, group.handed_bytes - handed, plan, rank, say)
-    if wire is not None:
-        sent = [now - then for now, then in zip(wire.read(), at_start, strict=True)]
-        _report(Quantity.WIRE, sum(sent), plan, rank, say)
-        for peer, value in enumerate(sent):
-            if peer != rank:
-                _report(Quantity.PAIR, value, plan, rank, say, peer=peer)
+    meters.finish()
     say(StepSeconds(rank=rank, seconds=tuple(seconds)))
+    meters.report(Quantity.STEP_SECONDS, statistics.median(seconds))
+    for name, values in job.series().items():
+        say(Series(rank=rank, name=name, values=tuple(values)))
     if placement.staged:
-        say(Log(rank=rank, text=f"staging through host memory took {group.staging_seconds:.3f} s"))
+        staging = sum(group.staging_seconds for group in groups.made())
+        say(Log(rank=rank, text=f"staging through host memory took {staging:.3f} s"))
+    progress("timeline", 0, 1)
+    meters.watch_time(job, step_seconds=statistics.median(seconds), finish=lambda: _finish(device))
     progress("done", spec.steps, spec.steps)
-    _leave(wire)
+    meters.leave()
+    dist.destroy_process_group()
 
 
 class _Reporter:
@@ -109,18 +103,6 @@ class _Reporter:
             self._say(Progress(rank=self._rank, part=part, done=done, total=total))
 
 
-def _report(
-    quantity: Quantity,
-    value: float,
-    plan: Plan,
-    rank: int,
-    say: Callable[[Event], None],
-    *,
-    peer: int | None = None,
-) -> None:
-    say(Measurement(quantity=quantity, rank=rank, peer=peer, value=float(value), steps=plan.spec.steps))
-
-
 def _device(kind: str, rank: int) -> torch.device:
     if kind != "cuda":
         return torch.device("cpu")
@@ -133,14 +115,6 @@ def _finish(device: torch.device) -> None:
     """Wait for a GPU to be through with the step, so that its time is the step's."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _leave(wire: WireMeter | None) -> None:
-    """Part from the others together, so that nobody sees a closed connection as a failure."""
-    if wire is not None:
-        wire.barrier()
-        wire.close()
-    dist.destroy_process_group()
 
 
 def failure(rank: int) -> Failed:

@@ -40,14 +40,22 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {datetime: UtcDateTime, list[float]: JSON, dict[str, Any]: JSON}  # noqa: RUF012
+    type_annotation_map = {datetime: UtcDateTime, list[float]: JSON, list[Any]: JSON, dict[str, Any]: JSON}  # noqa: RUF012
 
 
 class RunRow(Base):
-    """One run: what was asked, where it stands, who works on it until when, how it ended."""
+    """One run: what was asked, where it stands, who works on it until when, how it ended.
+
+    A guided experiment's runs share its name and the `trial` in which they were asked for; `variant` tells them
+    apart. `origin` names the ledger that a run was imported from, and its number there.
+    """
 
     __tablename__ = "run"
-    __table_args__ = (Index(None, "state", "id"), Index(None, "submitted_by", "id"))
+    __table_args__ = (
+        Index(None, "state", "id"),
+        Index(None, "submitted_by", "id"),
+        Index(None, "trial", "id"),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     spec: Mapped[dict[str, Any]]
@@ -71,16 +79,22 @@ class RunRow(Base):
     error: Mapped[str] = mapped_column(Text, default="")
     error_rank: Mapped[int | None]
     traceback: Mapped[str] = mapped_column(Text, default="")
+    experiment: Mapped[str] = mapped_column(String(80), default="", server_default="")
+    trial: Mapped[str] = mapped_column(String(40), default="", server_default="")
+    variant: Mapped[str] = mapped_column(String(80), default="", server_default="")
+    origin: Mapped[str] = mapped_column(String(300), default="", server_default="")
 
 
 class PredictionRow(Base):
     """One predicted quantity of a rank, or of an ordered pair when `peer` is given, in the plan's order."""
 
     __tablename__ = "prediction"
+    __table_args__ = (Index(None, "run_id", "quantity"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), index=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"))
     quantity: Mapped[str] = mapped_column(String(40))
+    detail: Mapped[str] = mapped_column(String(80), default="", server_default="")
     rank: Mapped[int]
     peer: Mapped[int | None]
     formula: Mapped[float]
@@ -93,10 +107,12 @@ class MeasurementRow(Base):
     """One measured quantity of a rank or an ordered pair."""
 
     __tablename__ = "measurement"
+    __table_args__ = (Index(None, "run_id", "quantity"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), index=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"))
     quantity: Mapped[str] = mapped_column(String(40))
+    detail: Mapped[str] = mapped_column(String(80), default="", server_default="")
     rank: Mapped[int]
     peer: Mapped[int | None]
     value: Mapped[float]
@@ -147,6 +163,27 @@ class StepSecondsRow(Base):
     run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     rank: Mapped[int] = mapped_column(primary_key=True)
     seconds: Mapped[list[float]]
+
+
+class SeriesRow(Base):
+    """A number that a rank followed, one value for each measured step."""
+
+    __tablename__ = "series"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(80), primary_key=True)
+    values: Mapped[list[float]]
+
+
+class TimelineRow(Base):
+    """What a rank did in the last measured steps: [start, end, doing, what] of each span."""
+
+    __tablename__ = "timeline"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True)
+    spans: Mapped[list[Any]]
 
 
 class WorkerRow(Base):

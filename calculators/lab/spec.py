@@ -3,11 +3,24 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from calculators.lab.limits import MAX_RANKS, VERIFIED_TOKENS, contradictions
+from calculators.lab import reading
+from calculators.lab.choices import Attention as Attention
+from calculators.lab.choices import Device as Device
+from calculators.lab.choices import Dtype as Dtype
+from calculators.lab.choices import Family as Family
+from calculators.lab.choices import Gradients as Gradients
+from calculators.lab.choices import Job as Job
+from calculators.lab.choices import Order as Order
+from calculators.lab.choices import Pattern as Pattern
+from calculators.lab.choices import Phase as Phase
+from calculators.lab.choices import Qkv as Qkv
+from calculators.lab.choices import ReduceScatter as ReduceScatter
+from calculators.lab.choices import Schedule as Schedule
+from calculators.lab.fields import LATER_DEFAULTS, is_read
+from calculators.lab.limits import VERIFIED_TOKENS, contradictions
 from calculators.lab.problems import Problem as Problem
 from calculators.lab.problems import SpecError as SpecError
 
@@ -17,92 +30,32 @@ LONGEST_CONTEXT = 256
 """Decoding writes over older keys and values, so a long run takes no more memory."""
 
 
-Family = Literal["dp", "tp", "pp", "cp", "ep"]
-
-
-class Job(StrEnum):
-    """What a run does: split a model by one family, or make a family's calls alone, with no model."""
-
-    TENSOR = "tensor"
-    PIPELINE = "pipeline"
-    EXCHANGE = "exchange"
-
-
-class Pattern(StrEnum):
-    """Whose calls an exchange makes (`docs/lab.md` lists them)."""
-
-    GRADIENTS = "gradients"
-    ZERO_1 = "zero-1"
-    ZERO_2 = "zero-2"
-    ZERO_3 = "zero-3"
-    RING = "ring"
-    KEY_VALUE_GATHER = "key-value-gather"
-    ULYSSES = "ulysses"
-    EXPERTS = "experts"
-
-    @property
-    def family(self) -> Family:
-        """The family whose calls these are."""
-        if self is Pattern.EXPERTS:
-            return "ep"
-        return "cp" if self in (Pattern.RING, Pattern.KEY_VALUE_GATHER, Pattern.ULYSSES) else "dp"
-
-
-class Phase(StrEnum):
-    """What one measured step is: a token decoded, or an optimizer's step of training."""
-
-    DECODE = "decode"
-    TRAINING = "training"
-
-
-class Schedule(StrEnum):
-    """The order in which a pipeline's stages work through micro-batches in training."""
-
-    GPIPE = "gpipe"
-    ONE_F_ONE_B = "1f1b"
-
-
-class Qkv(StrEnum):
-    """Whether attention's three input projections are one matrix or three."""
-
-    FUSED = "fused"
-    SEPARATE = "separate"
-
-
-class Dtype(StrEnum):
-    """The type of weights and activations."""
-
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-
-    @property
-    def bytes_per_element(self) -> int:
-        return 4 if self is Dtype.FLOAT32 else 2
-
-
-class Device(StrEnum):
-    """Where ranks compute; `auto` takes CUDA GPUs where there are any."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Spec:
     """One run: a stack of transformer layers, how it is split, and how often it is measured.
 
-    Sizes are elements, `batch` is sequences, `tokens` the length of each training sequence (a decode
-    step has one token in flight for each sequence). Training a pipeline cuts `batch` into `microbatches`.
+    Sizes are elements, `batch` is sequences, `tokens` the length of each sequence in prefill and training (a
+    decode step has one token in flight for each sequence). A pipeline cuts `batch` into `microbatches`, and in
+    decode these are the requests in flight.
 
     An exchange has no model: it makes the calls of `pattern` `repeats` times a step, each of full size
     `call_bytes`. Experts' rows are `hidden_size` wide, and `skew` says how unequally they are wanted:
-    the r-th expert as r^−skew. Fields that a job does not read are at their defaults.
+    the r-th expert as r^−skew. A calibration times calls of up to `call_bytes`.
+
+    A mesh composes families: `tp` × `pp` × `dp`, or `ep` × `dp`, is its number of ranks. With more than one of
+    `hosts`, each is a network namespace of this machine with an equal block of the ranks, and `link_mbit`
+    (0: as fast as it goes), `delay_ms` and `jitter_ms` shape the link of each.
+
+    Fields that a job does not read are at their defaults (`fields.py`).
     """
 
     job: Job
     phase: Phase = Phase.DECODE
     ranks: int = 2
+    hosts: int = 1
+    link_mbit: float = 0.0
+    delay_ms: float = 0.0
+    jitter_ms: float = 0.0
     layers: int = 8
     hidden_size: int = 256
     attention_heads: int = 8
@@ -112,7 +65,24 @@ class Spec:
     tokens: int = 64
     microbatches: int = 1
     schedule: Schedule = Schedule.ONE_F_ONE_B
+    chunks: int = 1
     qkv: Qkv = Qkv.FUSED
+    sequence: bool = False
+    regather: bool = False
+    reduce_scatter: ReduceScatter = ReduceScatter.BACKEND
+    gradients: Gradients = Gradients.SUMMED
+    lost_rank: int = -1
+    zero: int = 3
+    attention: Attention = Attention.RING
+    zigzag: bool = False
+    experts: int = 8
+    top_k: int = 2
+    capacity: float = 0.0
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+    order: Order = Order.TENSOR_INSIDE
     pattern: Pattern = Pattern.GRADIENTS
     call_bytes: int = 262_144
     repeats: int = 8
@@ -131,20 +101,14 @@ class Spec:
 
         Values may be of the right type (TOML) or their text (a form). Raises `SpecError` with every problem.
         """
-        flat, unknown = _flatten(given)
-        values: dict[str, Any] = {}
-        unreadable: list[Problem] = []
-        for name, value in flat.items():
-            try:
-                values[name] = _READERS[name](name, value)
-            except _Unreadable as error:
-                unreadable.append(Problem(name, str(error)))
+        flat, unknown = reading.flatten(given)
+        values, unreadable = reading.read(flat)
         if "job" not in flat:
             jobs = ", ".join(f"“{job}”" for job in Job)
             unreadable.append(Problem("job", f"job is missing. Say what to run, one of {jobs}."))
         if unreadable:
             raise SpecError(unknown + unreadable)
-        spec = cls(**{name: value for name, value in values.items() if _is_read(name, values)})
+        spec = cls(**{name: value for name, value in values.items() if is_read(name, values)})
         if problems := unknown + contradictions(spec):
             raise SpecError(problems)
         return spec
@@ -178,25 +142,48 @@ class Spec:
         return self.phase is Phase.TRAINING
 
     @property
+    def is_decode(self) -> bool:
+        return self.phase is Phase.DECODE
+
+    @property
     def is_exchange(self) -> bool:
         return self.job is Job.EXCHANGE
 
     @property
+    def has_model(self) -> bool:
+        """Whether a model computes; an exchange and a calibration only make calls."""
+        return self.job not in (Job.EXCHANGE, Job.CALIBRATION)
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The families whose traffic this run makes, the one that its page is coloured by first."""
+        match self.job:
+            case Job.EXCHANGE:
+                return (self.pattern.family,)
+            case Job.TENSOR if self.sequence:
+                return ("sp", "tp")
+            case Job.MESH:
+                sizes: dict[Family, int] = {"tp": self.tp, "pp": self.pp, "ep": self.ep, "dp": self.dp}
+                return tuple(family for family, size in sizes.items() if size > 1) or ("dp",)
+            case _:
+                return (_FAMILY_OF[self.job],)
+
+    @property
     def family(self) -> Family:
-        """The family whose traffic this run makes."""
-        if self.is_exchange:
-            return self.pattern.family
-        return "tp" if self.job is Job.TENSOR else "pp"
+        """The family that its page is coloured by."""
+        return self.families[0]
 
     @property
     def unit(self) -> str:
         """What one measured step is."""
-        return "step" if self.is_training or self.is_exchange else "token"
+        if not self.has_model or self.is_training:
+            return "step"
+        return "token" if self.is_decode else "prompt"
 
     @property
     def bytes_per_call(self) -> int:
         """Full size of one call [bytes]: the hidden state's, or what the exchange was given."""
-        return self.call_bytes if self.is_exchange else self.activation_bytes
+        return self.activation_bytes if self.has_model else self.call_bytes
 
     @property
     def row_bytes(self) -> int:
@@ -206,21 +193,19 @@ class Spec:
     @property
     def caveat(self) -> str:
         """What a reader must know before its numbers; empty where a model really ran."""
-        return ALONE if self.is_exchange else ""
+        return "" if self.has_model else ALONE
 
     @property
     def proven(self) -> str:
         """What a verified run has shown."""
-        if self.is_exchange:
+        if not self.has_model:
             return "each call gave what it must"
         return "the sharded result equals the unsharded one"
 
     @property
     def compared(self) -> tuple[str, str]:
         """What verification compares, and with what."""
-        return (
-            ("the result of each call", "what it must be") if self.is_exchange else ("sharded", "unsharded")
-        )
+        return ("sharded", "unsharded") if self.has_model else ("the result of each call", "what it must be")
 
     @property
     def head_dim(self) -> int:
@@ -228,8 +213,8 @@ class Spec:
 
     @property
     def tokens_in_flight(self) -> int:
-        """Tokens of one sequence that a step works on: one in decode, all of them in training."""
-        return self.tokens if self.is_training else 1
+        """Tokens of one sequence that a step works on: one in decode, else all of them."""
+        return 1 if self.is_decode else self.tokens
 
     @property
     def context(self) -> int:
@@ -255,9 +240,13 @@ class Spec:
     def to_toml(self) -> str:
         """The same spec as a file that a person can edit."""
         values = self.to_dict()
-        said = {name: f"{name} = {_toml(value)}" for name, value in values.items() if _is_read(name, values)}
-        lines = [line for name, line in said.items() if name not in _MODEL]
-        sizes = [line for name, line in said.items() if name in _MODEL]
+        said = {
+            name: f"{name} = {_toml(value)}"
+            for name, value in values.items()
+            if is_read(name, values) and value != LATER_DEFAULTS.get(name)
+        }
+        lines = [line for name, line in said.items() if name not in reading.MODEL]
+        sizes = [line for name, line in said.items() if name in reading.MODEL]
         return "\n".join([*lines, *(["", "[model]", *sizes] if sizes else [])]) + "\n"
 
 
@@ -277,146 +266,20 @@ def experiment_names() -> list[str]:
 
 ALONE = "No model computes here: the ranks only make the calls, on random numbers, and check what each call must give."
 
-_EXCHANGE = ("pattern", "call_bytes", "repeats", "skew")
-_MODEL = ("layers", "hidden_size", "attention_heads", "ffn_width", "vocab_size")
-
-_MODEL_ONLY = {*_MODEL, "phase", "batch", "tokens", "microbatches", "schedule", "qkv"}
-
-# Smallest and largest value of each whole number, and what it counts.
-_RANGES = {
-    "ranks": (2, MAX_RANKS, "ranks"),
-    "layers": (1, 256, "layers"),
-    "hidden_size": (8, 16_384, "elements"),
-    "attention_heads": (1, 256, "heads"),
-    "ffn_width": (8, 65_536, "elements"),
-    "vocab_size": (8, 262_144, "tokens"),
-    "batch": (1, 4_096, "sequences"),
-    "tokens": (1, 16_384, "tokens"),
-    "microbatches": (1, 256, "micro-batches"),
-    "call_bytes": (2, 2**30, "bytes"),
-    "repeats": (1, 4_096, "times a step"),
-    "steps": (10, 10_000, "measured steps"),
-    "warmup_steps": (1, 1_000, "warm-up steps"),
-    "seed": (0, 2**31 - 1, ""),
-}
-
-
-def _is_read(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether the job in `values` looks at this field; a form sends the others all the same."""
-    if values["job"] != Job.EXCHANGE:
-        return name not in _EXCHANGE
-    routes = values.get("pattern") == Pattern.EXPERTS
-    return {"skew": routes, "hidden_size": routes}.get(name, name not in _MODEL_ONLY)
-
-
-class _Unreadable(ValueError):
-    """A value that is not of its field's kind; the text is the sentence to show."""
-
-
-def _flatten(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-    """The values by field name, and a problem for each key that no field has."""
-    flat: dict[str, Any] = {}
-    problems: list[Problem] = []
-    known = set(_READERS)
-    for name, value in given.items():
-        if name == "model" and isinstance(value, Mapping):
-            for inner, size in value.items():
-                if inner in _MODEL:
-                    flat[inner] = size
-                else:
-                    sizes = ", ".join(_MODEL)
-                    text = f"The key “{inner}” in [model] is unknown. The sizes of a model are {sizes}."
-                    problems.append(Problem(inner, text))
-        elif name in known:
-            flat[name] = value
-        else:
-            keys = ", ".join(sorted(known - set(_MODEL)))
-            text = f"The key “{name}” is unknown. A spec may hold {keys} and a table [model]."
-            problems.append(Problem(name, text))
-    return flat, problems
-
-
-def _whole_number(name: str, value: Any) -> int:
-    low, high, unit = _RANGES[name]
-    number = _plain_int(value)
-    counted = f" {unit}" if unit else ""
-    if number is None:
-        raise _Unreadable(
-            f"{name} is “{value}”, but it must be a whole number from {low} to {high:,}{counted}."
-        )
-    if number < low:
-        raise _Unreadable(f"{name} is {number:,}, but the least that works is {low:,}{counted}.")
-    if number > high:
-        raise _Unreadable(f"{name} is {number:,}, but this lab stops at {high:,}{counted}.")
-    return number
-
-
-def _plain_int(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        text = value.strip()
-        if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) <= 20:
-            return int(text)
-    return None
-
-
-def _choice(kind: type[StrEnum]) -> Any:
-    def read(name: str, value: Any) -> StrEnum:
-        try:
-            return kind(value)
-        except ValueError:
-            choices = ", ".join(f"“{choice}”" for choice in kind)
-            raise _Unreadable(f"{name} is “{value}”, but it must be one of {choices}.") from None
-
-    return read
-
-
-def _seconds(name: str, value: Any) -> float:
-    number = _plain_float(value)
-    if not 1 <= number <= 3_600:
-        raise _Unreadable(f"{name} is “{value}”, but it must be from 1 to 3,600 seconds.")
-    return number
-
-
-def _exponent(name: str, value: Any) -> float:
-    number = _plain_float(value)
-    if not 0 <= number <= 8:
-        raise _Unreadable(f"{name} is “{value}”, but it must be from 0 (all alike) to 8 (nearly all to one).")
-    return number
-
-
-def _plain_float(value: Any) -> float:
-    try:
-        return float("nan") if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        return float("nan")
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 500 or not value.isprintable():
-        raise _Unreadable(f"{name} must be one line of text, 500 characters at most.")
-    return value
-
-
-_READERS: dict[str, Any] = {
-    "job": _choice(Job),
-    "phase": _choice(Phase),
-    "schedule": _choice(Schedule),
-    "qkv": _choice(Qkv),
-    "pattern": _choice(Pattern),
-    "skew": _exponent,
-    "dtype": _choice(Dtype),
-    "device": _choice(Device),
-    "time_limit_seconds": _seconds,
-    "note": _text,
-    **dict.fromkeys(_RANGES, _whole_number),
+_FAMILY_OF: dict[Job, Family] = {
+    Job.DATA: "dp",
+    Job.SHARDED: "dp",
+    Job.TENSOR: "tp",
+    Job.PIPELINE: "pp",
+    Job.CONTEXT: "cp",
+    Job.EXPERT: "ep",
+    Job.CALIBRATION: "dp",
 }
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return repr(value)

@@ -25,6 +25,7 @@ from calculators.lab.database import migrate as migrate
 from calculators.lab.database import open_ledger as open_ledger
 from calculators.lab.devices import Placement
 from calculators.lab.measurements import (
+    Doing,
     Event,
     Failed,
     Log,
@@ -32,7 +33,10 @@ from calculators.lab.measurements import (
     Prediction,
     Progress,
     Quantity,
+    Series,
+    Span,
     StepSeconds,
+    Timeline,
     Verified,
 )
 from calculators.lab.rows import (
@@ -42,7 +46,9 @@ from calculators.lab.rows import (
     PredictionRow,
     ProgressRow,
     RunRow,
+    SeriesRow,
     StepSecondsRow,
+    TimelineRow,
     VerificationRow,
     WorkerRow,
 )
@@ -117,6 +123,10 @@ class Run:
     error: str
     error_rank: int | None
     traceback: str
+    experiment: str = ""
+    trial: str = ""
+    variant: str = ""
+    origin: str = ""
 
     @property
     def seconds(self) -> float | None:
@@ -158,8 +168,17 @@ class Worker:
 # The queue.
 
 
-def submit(session: Session, spec: Spec, *, submitted_by: str, now: datetime) -> Run:
-    """Put `spec` at the end of the queue."""
+def submit(
+    session: Session,
+    spec: Spec,
+    *,
+    submitted_by: str,
+    now: datetime,
+    experiment: str = "",
+    trial: str = "",
+    variant: str = "",
+) -> Run:
+    """Put `spec` at the end of the queue; a guided experiment's runs say which, in which trial, as what."""
     row = RunRow(
         spec=spec.to_dict(),
         job=str(spec.job),
@@ -167,6 +186,9 @@ def submit(session: Session, spec: Spec, *, submitted_by: str, now: datetime) ->
         world_size=spec.ranks,
         submitted_by=submitted_by,
         submitted_at=now,
+        experiment=experiment,
+        trial=trial,
+        variant=variant,
     )
     session.add(row)
     session.flush()
@@ -293,6 +315,7 @@ def record_plan(
                 "quantity": str(p.quantity),
                 "rank": p.rank,
                 "peer": p.peer,
+                "detail": p.detail,
                 "formula": p.formula,
                 "backend_excess": p.backend_excess,
                 "framing": p.framing,
@@ -330,11 +353,16 @@ def record_events(
                 row_of, said = VerificationRow, {"worst": worst, "tolerance": item.tolerance}
             case StepSeconds():
                 row_of, said = StepSecondsRow, {"seconds": list(item.seconds)}
+            case Series():
+                row_of, said = SeriesRow, {"name": item.name, "values": list(item.values)}
+            case Timeline():
+                row_of, said = TimelineRow, {"spans": [list(span) for span in item.spans]}
             case Measurement():
                 row_of, said = (
                     MeasurementRow,
                     {
                         "quantity": str(item.quantity),
+                        "detail": item.detail,
                         "peer": item.peer,
                         "value": item.value,
                         "steps": item.steps,
@@ -423,6 +451,7 @@ def predictions_of(session: Session, run_id: int) -> list[Prediction]:
             quantity=Quantity(row.quantity),
             rank=row.rank,
             peer=row.peer,
+            detail=row.detail,
             formula=row.formula,
             backend_excess=row.backend_excess,
             framing=row.framing,
@@ -437,7 +466,12 @@ def measurements_of(session: Session, run_id: int) -> list[Measurement]:
     rows = session.scalars(_of_run(MeasurementRow, run_id).order_by(MeasurementRow.id))
     return [
         Measurement(
-            quantity=Quantity(row.quantity), rank=row.rank, peer=row.peer, value=row.value, steps=row.steps
+            quantity=Quantity(row.quantity),
+            rank=row.rank,
+            peer=row.peer,
+            detail=row.detail,
+            value=row.value,
+            steps=row.steps,
         )
         for row in rows
     ]
@@ -466,6 +500,24 @@ def step_seconds_of(session: Session, run_id: int) -> list[StepSeconds]:
     """How long each measured step took on each rank, in rank order."""
     rows = session.scalars(_of_run(StepSecondsRow, run_id).order_by(StepSecondsRow.rank))
     return [StepSeconds(rank=row.rank, seconds=tuple(row.seconds)) for row in rows]
+
+
+def series_of(session: Session, run_id: int) -> list[Series]:
+    """The numbers that ranks followed through the run, by name and rank."""
+    rows = session.scalars(_of_run(SeriesRow, run_id).order_by(SeriesRow.name, SeriesRow.rank))
+    return [Series(rank=row.rank, name=row.name, values=tuple(row.values)) for row in rows]
+
+
+def timelines_of(session: Session, run_id: int) -> list[Timeline]:
+    """What each rank did in the last measured steps, in rank order."""
+    rows = session.scalars(_of_run(TimelineRow, run_id).order_by(TimelineRow.rank))
+    return [
+        Timeline(
+            rank=row.rank,
+            spans=tuple(Span(start, end, Doing(doing), what) for start, end, doing, what in row.spans),
+        )
+        for row in rows
+    ]
 
 
 def result_of(session: Session, run_id: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ def test_predicted_is_the_sum_of_its_four_parts_and_unexplained_the_rest() -> No
 
     assert comparison.to_dict() == {
         "quantity": "wire bytes sent",
+        "detail": "",
         "rank": 3,
         "formula": 1_000,
         "backend_excess": 200,

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from calculators.lab.calls import calls_of, routed_rows
 from calculators.lab.devices import Placement
 from calculators.lab.measurements import Log, Quantity
 from calculators.lab.plan import make_plan
 from calculators.lab.spec import Pattern, Spec
+from calculators.lab.splits import calls_of
+from calculators.lab.splits.exchange import routed_rows
 from calculators.predict import collectives
 from tests.lab.conftest import ON_CPU, Outcome
 

@@ -17,7 +17,8 @@ def plan_of(**given: object) -> Plan:
 
 
 def prediction(plan: Plan, quantity: Quantity, rank: int, peer: int | None = None) -> Prediction:
-    (found,) = (p for p in plan.predictions if (p.quantity, p.rank, p.peer) == (quantity, rank, peer))
+    wanted = (quantity, "", rank, peer)
+    (found,) = (p for p in plan.predictions if (p.quantity, p.detail, p.rank, p.peer) == wanted)
     return found
 
 

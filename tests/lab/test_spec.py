@@ -54,12 +54,12 @@ def test_parameters_are_those_of_the_model_that_the_lab_builds() -> None:
 
 
 def test_every_wrong_field_is_named_at_once() -> None:
-    found = problems(job="tensor", ranks="two", layers=0, phase="prefill", dtype=8, note="a\nb")
+    found = problems(job="tensor", ranks="two", layers=0, phase="evening", dtype=8, note="a\nb")
 
     assert found == {
-        "ranks": "ranks is “two”, but it must be a whole number from 2 to 16 ranks.",
+        "ranks": "ranks is “two”, but it must be a whole number from 1 to 16 ranks.",
         "layers": "layers is 0, but the least that works is 1 layers.",
-        "phase": "phase is “prefill”, but it must be one of “decode”, “training”.",
+        "phase": "phase is “evening”, but it must be one of “decode”, “prefill”, “training”.",
         "dtype": "dtype is “8”, but it must be one of “float32”, “bfloat16”.",
         "note": "note must be one line of text, 500 characters at most.",
     }
@@ -70,17 +70,20 @@ def test_an_unknown_key_does_not_hide_what_does_not_divide() -> None:
 
 
 def test_a_missing_job_says_which_there_are() -> None:
-    assert problems()["job"] == ("job is missing. Say what to run, one of “tensor”, “pipeline”, “exchange”.")
+    assert problems()["job"] == (
+        "job is missing. Say what to run, one of “data”, “sharded”, “tensor”, “pipeline”, “context”, “expert”, "
+        "“mesh”, “exchange”, “calibration”."
+    )
 
 
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("ranks", -1, "ranks is -1, but the least that works is 2 ranks."),
+        ("ranks", -1, "ranks is -1, but the least that works is 1 ranks."),
         ("ranks", 64, "ranks is 64, but this lab stops at 16 ranks."),
-        ("ranks", True, "ranks is “True”, but it must be a whole number from 2 to 16 ranks."),
-        ("ranks", 2.5, "ranks is “2.5”, but it must be a whole number from 2 to 16 ranks."),
-        ("ranks", "٤", "ranks is “٤”, but it must be a whole number from 2 to 16 ranks."),
+        ("ranks", True, "ranks is “True”, but it must be a whole number from 1 to 16 ranks."),
+        ("ranks", 2.5, "ranks is “2.5”, but it must be a whole number from 1 to 16 ranks."),
+        ("ranks", "٤", "ranks is “٤”, but it must be a whole number from 1 to 16 ranks."),
         ("hidden_size", 10**30, f"hidden_size is {10**30:,}, but this lab stops at 16,384 elements."),
         ("steps", 3, "steps is 3, but the least that works is 10 measured steps."),
         ("seed", -5, "seed is -5, but the least that works is 0."),
@@ -189,7 +192,7 @@ def test_unknown_keys_are_named_with_those_that_are_known() -> None:
     found = problems(job="tensor", rank=4, model={"width": 3})
 
     assert found["rank"].startswith(
-        "The key “rank” is unknown. A spec may hold batch, call_bytes, device, dtype, job,"
+        "The key “rank” is unknown. A spec may hold attention, batch, call_bytes, capacity, chunks,"
     )
     assert found["width"] == (
         "The key “width” in [model] is unknown. The sizes of a model are layers, hidden_size, attention_heads, "

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from calculators.lab import spec, store
+from calculators.lab import reading, store
 from calculators.lab.measurements import (
     Failed,
     Log,
@@ -371,7 +371,14 @@ def test_the_result_is_the_object_that_other_programs_read(sessions):
         sessions,
         run,
         *(
-            Measurement(quantity=p.quantity, rank=p.rank, peer=p.peer, value=p.predicted + 1, steps=10)
+            Measurement(
+                quantity=p.quantity,
+                rank=p.rank,
+                peer=p.peer,
+                detail=p.detail,
+                value=p.predicted + 1,
+                steps=10,
+            )
             for p in plan.predictions
         ),
     )
@@ -468,7 +475,7 @@ def test_a_reader_does_not_wait_for_a_writer(sessions):
 
 def test_a_spec_that_would_be_refused_today_can_still_be_read(sessions, monkeypatch):
     run = submitted(sessions, steps=10)
-    monkeypatch.setitem(spec._RANGES, "steps", (100, 1_000, "steps"))
+    monkeypatch.setitem(reading._RANGES, "steps", (100, 1_000, "steps"))
 
     assert found(sessions, run.id).spec == run.spec
     with pytest.raises(ValueError, match="the least that works is 100"):

@@ -127,4 +127,4 @@ def test_every_rank_reports_its_progress_and_every_steps_time(run: Callable[...,
     assert all(second > 0 for event in outcome.all(StepSeconds) for second in event.seconds)
     for rank in (0, 1):
         parts = [event.part for event in outcome.all(Progress) if event.rank == rank]
-        assert list(dict.fromkeys(parts)) == ["join", "verify", "warm up", "measure", "done"]
+        assert list(dict.fromkeys(parts)) == ["join", "verify", "warm up", "measure", "timeline", "done"]

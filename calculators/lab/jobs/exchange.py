@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from calculators.lab.calls import routed_rows
+from calculators.lab.jobs.base import RankJob
 from calculators.lab.measurements import Verified
 from calculators.lab.spec import Pattern, Spec
+from calculators.lab.splits.exchange import routed_rows
 
 LARGEST_NUMBER = 8
 """16 ranks' sum stays within 128, and bfloat16 holds every whole number up to 256."""
@@ -22,7 +23,7 @@ Results = Callable[[], Iterator[Tensor]]
 """Makes calls one after another and gives the result of each before it makes the next."""
 
 
-class ExchangeJob:
+class ExchangeJob(RankJob):
     """One rank's part in the calls of `spec.pattern`."""
 
     def __init__(self, spec: Spec, *, rank: int, group: Any, device: torch.device) -> None:

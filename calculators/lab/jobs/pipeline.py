@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from calculators.lab.jobs import transformer
+from calculators.lab.jobs.base import RankJob
 from calculators.lab.limits import VERIFIED_TOKENS
 from calculators.lab.measurements import Verified
 from calculators.lab.spec import Schedule, Spec
@@ -20,7 +21,7 @@ from calculators.lab.spec import Schedule, Spec
 _SCHEDULES = {Schedule.GPIPE: ScheduleGPipe, Schedule.ONE_F_ONE_B: Schedule1F1B}
 
 
-class PipelineJob:
+class PipelineJob(RankJob):
     """One stage of the model, and its decode or training step."""
 
     def __init__(self, spec: Spec, *, rank: int, group: Any, device: torch.device) -> None:
@@ -29,6 +30,7 @@ class PipelineJob:
         depth = spec.layers // spec.ranks
         self.whole: transformer.Stack | None = transformer.whole_model(spec, device=device)
         self.module = transformer.copy_of(self.whole, spec, range(rank * depth, (rank + 1) * depth))
+        self.modules = (self.module,)
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=1e-3)
         self.tokens = transformer.some_tokens(spec, device=device)
         self.targets = transformer.some_tokens(spec, device=device, salt=1)

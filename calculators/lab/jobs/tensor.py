@@ -14,12 +14,13 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from calculators.lab.jobs import transformer
+from calculators.lab.jobs.base import RankJob
 from calculators.lab.limits import VERIFIED_TOKENS
 from calculators.lab.measurements import Verified
 from calculators.lab.spec import Qkv, Spec
 
 
-class TensorJob:
+class TensorJob(RankJob):
     """One rank's slice of the model, and its decode or training step."""
 
     def __init__(self, spec: Spec, *, rank: int, group: Any, device: torch.device) -> None:
@@ -28,6 +29,7 @@ class TensorJob:
         mesh = DeviceMesh.from_group(group, device.type)
         copy = transformer.copy_of(self.whole, spec)
         self.model = parallelize_module(copy, mesh, _cuts(spec), src_data_rank=None)
+        self.modules = (self.model,)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, foreach=False)
         self.tokens = transformer.some_tokens(spec, device=device)
         self.targets = transformer.some_tokens(spec, device=device, salt=1)

@@ -104,7 +104,7 @@ class Stack(nn.Module):
         self.layers = nn.ModuleDict({str(number): Layer(spec) for number in span})
         self.norm = nn.RMSNorm(spec.hidden_size) if self.is_last else None
         self.head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False) if self.is_last else None
-        self.decodes = not spec.is_training
+        self.decodes = spec.is_decode
         self.position = 0
 
     def forward(self, x: Tensor) -> Tensor:
