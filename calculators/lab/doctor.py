@@ -44,6 +44,8 @@ class Finding:
 
 def examine(ledger_url: str, *, fresh: bool = False) -> Iterator[Finding]:
     """Findings one by one, as they are made; `fresh` tries again what an earlier call has kept."""
+    from calculators.lab.meters.findings import hardware_findings
+
     devices = find_devices()
     yield _python()
     yield Finding(
@@ -57,6 +59,7 @@ def examine(ledger_url: str, *, fresh: bool = False) -> Iterator[Finding]:
         yield Finding(ok=False, text=f"no NVIDIA GPU: {devices.no_gpu_reason}")
     yield _tcp_info()
     yield _namespaces()
+    yield from hardware_findings(devices)
     yield _ledger(ledger_url)
     yield from _ranks(devices, kept_probes(ledger_url), fresh=fresh)
 
