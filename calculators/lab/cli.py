@@ -1,7 +1,8 @@
-"""The lab's commands: run, list, show, work, devices, doctor, experiments. No Django, and no torch in here.
+"""The lab's commands: run, list, show, work, devices, doctor, specs, experiments. No Django, and no torch in here.
 
-Exit codes: 0 all is well (`run`: done and verified), 1 the run failed or is not verified, 2 what was asked
-for cannot be done (a bad spec, an unknown run, a ledger out of reach), 130 stopped with Ctrl-C.
+Exit codes: 0 all is well (`run`: done and verified; `experiments`: all held), 1 the run failed or is not verified, or
+an experiment did not hold, 2 what was asked for cannot be done (a bad spec, an unknown run, a ledger out of reach),
+3 some experiments could not run here, 130 stopped with Ctrl-C.
 """
 
 import argparse
@@ -205,7 +206,21 @@ def examine(options: argparse.Namespace) -> int:
     return OK if good else NOT_GOOD
 
 
-def list_experiments(options: argparse.Namespace) -> int:
+def try_experiments(options: argparse.Namespace) -> int:
+    """Run guided experiments and say of each whether its claim held."""
+    from calculators.lab.guided import command
+
+    if options.list:
+        print(command.listing())
+        return OK
+    sessions = _ledger(options.ledger)
+    stop = threading.Event()
+    with _stop_on_signals(stop):
+        code = command.run(options.names, sessions=sessions, as_json=options.json, who=_who(), stop=stop)
+    return INTERRUPTED if stop.is_set() else code
+
+
+def list_specs(options: argparse.Namespace) -> int:
     """Print the specs that ship with the lab."""
     from calculators.lab.spec import EXPERIMENTS
 
@@ -220,7 +235,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m calculators.lab",
         description="Run the ways to split a model for real, and see how close the calculation was.",
-        epilog="Exit codes: 0 done and verified, 1 failed or not verified, 2 cannot be done, 130 stopped.",
+        epilog="Exit codes: 0 done and verified, 1 failed, not verified or not held, 2 cannot be done, "
+        "3 some experiments could not run here, 130 stopped.",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
@@ -268,7 +284,11 @@ def _parser() -> argparse.ArgumentParser:
     examining.add_argument(
         "--fresh", action="store_true", help="try everything again, whatever was found before"
     )
-    add("experiments", list_experiments, ledger=False)
+    add("specs", list_specs, ledger=False)
+    trying = add("experiments", try_experiments, ledger=True)
+    trying.add_argument("names", metavar="NAME", nargs="*", help="experiments by name; without one, all of them")
+    trying.add_argument("--list", action="store_true", help="list them and what each claims; start nothing")
+    trying.add_argument("--json", action="store_true", help="print the verdicts as JSON, and nothing else")
     return parser
 
 

@@ -13,8 +13,9 @@ from calculators.lab import groups
 from calculators.lab.jobs.base import RankJob
 from calculators.lab.measurements import Event, Log, Measurement, Quantity
 from calculators.lab.meters import CannotSee, memory
+from calculators.lab.meters.sockets import why_wire_is_unseen
 from calculators.lab.meters.timeline import Recorder
-from calculators.lab.meters.wire import WireMeter, why_wire_is_unseen
+from calculators.lab.meters.wire import WireMeter
 from calculators.lab.plan import Plan
 
 IDLE_SECONDS = 0.05

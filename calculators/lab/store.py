@@ -428,6 +428,12 @@ def latest_runs(session: Session, *, limit: int, submitted_by: str | None = None
     return [_run(row) for row in session.scalars(query)]
 
 
+def runs_of_trial(session: Session, trial: str) -> list[Run]:
+    """The runs of one trial of a guided experiment, in the order in which they were asked for."""
+    query = select(RunRow).where(RunRow.trial == trial).order_by(RunRow.id)
+    return [_run(row) for row in session.scalars(query.execution_options(populate_existing=True))]
+
+
 def progress_of(session: Session, run_id: int) -> list[Progress]:
     """How far each rank is, in rank order; ranks that have said nothing yet are not listed."""
     rows = session.scalars(_of_run(ProgressRow, run_id).order_by(ProgressRow.rank))

@@ -298,17 +298,17 @@ def test_a_run_that_is_not_there_is_said_so(lab):
     assert lab("show", 7) == (2, "", "There is no run 7 in this ledger. `list` shows those there are.\n")
 
 
-def test_experiments_and_devices_are_listed(lab):
-    experiments, devices = lab("experiments"), lab("devices")
+def test_specs_and_devices_are_listed(lab):
+    specs, devices = lab("specs"), lab("devices")
 
-    assert experiments[0] == devices[0] == 0
-    assert all(name in experiments[1] for name in experiment_names())
+    assert specs[0] == devices[0] == 0
+    assert all(name in specs[1] for name in experiment_names())
     assert re.search(r"\d+ cores, \d+\.\d GiB of memory", devices[1])
     assert set(json.loads(lab("devices", "--json")[1])) >= {"host", "cores", "gpus", "no_gpu_reason"}
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    command = f"set -o pipefail; {sys.executable} -m calculators.lab experiments | true"
+    command = f"set -o pipefail; {sys.executable} -m calculators.lab specs | true"
 
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
 
@@ -317,7 +317,7 @@ def test_a_reader_that_goes_away_is_no_error():
 
 def test_light_commands_import_neither_torch_nor_a_database():
     script = (
-        "import sys; from calculators.lab.cli import main; main(['experiments']); main(['devices']);"
+        "import sys; from calculators.lab.cli import main; main(['specs']); main(['devices']);"
         "main(['run', 'tensor-decode', '--dry-run']);"
         "heavy = {'torch', 'sqlalchemy', 'rich', 'django', 'alembic'} & set(sys.modules); assert not heavy, heavy"
     )

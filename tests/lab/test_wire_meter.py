@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from calculators.lab.meters import CannotSee, wire
-from calculators.lab.meters.wire import Connection, why_wire_is_unseen
+from calculators.lab.meters.sockets import Connection, why_wire_is_unseen
 
 
 @pytest.fixture

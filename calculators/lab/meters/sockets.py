@@ -7,6 +7,7 @@ duplicates of the process's descriptors: no root, nothing in the way of the traf
 import os
 import socket
 import struct
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,32 @@ def open_connections() -> dict[tuple[Address, Address], Connection]:
     return found
 
 
+def listening_ports() -> frozenset[int]:
+    """The TCP ports at which this process waits for connections."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as end:
+                if end.family in (socket.AF_INET, socket.AF_INET6) and end.getsockopt(
+                    socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+                ):
+                    found.add(int(end.getsockname()[1]))
+        except OSError:
+            continue
+    return frozenset(found)
+
+
 def plain(address: Any) -> Address:
     """Host and port, with IPv4 written the same whether its socket is IPv4 or IPv6."""
     return str(address[0]).removeprefix("::ffff:"), int(address[1])
+
+
+def why_wire_is_unseen(backend: str) -> str | None:
+    """Why the wire meter cannot see a run over `backend` here; None when it can."""
+    if sys.platform != "linux":
+        return f"the wire meter reads Linux's TCP_INFO, and this is {sys.platform}"
+    if backend != "gloo":
+        return f"{backend} moves bytes over NVLink, PCIe or shared memory, which have no TCP counters"
+    return None

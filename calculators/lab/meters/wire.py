@@ -5,7 +5,6 @@ receiver, and a reading only counts once both ends agree.
 """
 
 import json
-import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -24,15 +23,6 @@ PATIENCE_SECONDS = 5.0
 
 class NeverQuiet(RuntimeError):
     """Bytes kept moving although every rank had stopped, or the two ends of a socket disagree."""
-
-
-def why_wire_is_unseen(backend: str) -> str | None:
-    """Why the wire meter cannot see a run over `backend` here; None when it can."""
-    if sys.platform != "linux":
-        return f"the wire meter reads Linux's TCP_INFO, and this is {sys.platform}"
-    if backend != "gloo":
-        return f"{backend} moves bytes over NVLink, PCIe or shared memory, which have no TCP counters"
-    return None
 
 
 class WireMeter:
