@@ -86,8 +86,9 @@ def test_a_counter_that_wraps_is_said_and_gives_no_number(driver):
         seen_by(meter, driver)
 
     assert str(blind.value) == (
-        "the counter of PCIe bytes sent, bytes at the PCIe port (field 197), went back from 4,294,967,000 to 704: it "
-        "wrapped or was reset while the run was measured. Measure fewer steps, and reset nothing meanwhile"
+        "the counter of PCIe bytes sent, bytes at the PCIe port (field 197), 32 bits: 4 GiB are unseen each time it "
+        "wraps, went back from 4,294,967,000 to 704: it wrapped or was reset while "
+        "the run was measured. Measure fewer steps, and reset nothing meanwhile"
     )
 
 

@@ -3,7 +3,7 @@
 NVLink, KiB: 138/139 sent and received payload, 140/141 the same with protocol. Newer links count bytes (202/204).
 A field is asked for a link: with none named NVML takes link 0, which reads as an idle fabric; 2³² − 1 means all.
 
-PCIe, bytes: 197/198, since driver 555 or so; “can be wrapped”, says nvml.h. `nvmlDeviceGetPcieThroughput` is not
+PCIe, bytes: 197/198, which newer drivers have; “can be wrapped”, says nvml.h. `nvmlDeviceGetPcieThroughput` is not
 read: it is a rate over 20 ms, and adding up rates counts what lies between them as if it were known.
 
 These counters see everything that the GPU moves, whoever asked. With reduction in the switch (NVLS) they show about
@@ -67,8 +67,12 @@ class _Fields:
             if isinstance(value, Exception):
                 raise CannotSee(driver.why(value, f"{self._what} ({field[2]})", self.gpu)) from value
             raw, full = value
+            # Such a counter can come round and end up higher than it was, which no subtraction shows.
+            source = field[2] + (
+                ", 32 bits: 4 GiB are unseen each time it wraps" if full == 2**32 - 1 else ""
+            )
             counts.append(
-                Count(quantity=field[1], source=field[2], place=place, raw=raw, unit=field[3], full=full)
+                Count(quantity=field[1], source=source, place=place, raw=raw, unit=field[3], full=full)
             )
         return Reading(at=time.monotonic(), counts=tuple(counts))
 
