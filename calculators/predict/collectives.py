@@ -210,6 +210,31 @@ def rounds(kind: Kind, ranks: ArrayLike, *, algorithm: str) -> Floats:
     return _fitting(kind, algorithm, n).rounds(n) * (n > 1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CallFigures:
+    """What one call moves: `sent_bytes`, `group_bytes` and `rounds`."""
+
+    sent_bytes: Floats
+    group_bytes: Floats
+    rounds: Floats
+
+
+def call_figures(kind: Kind, full_size: ArrayLike, ranks: ArrayLike, *, algorithm: str) -> CallFigures:
+    """All figures of one call of any `kind` whose full size is `full_size` [bytes], its arguments checked once.
+
+    >>> call_figures(Kind.ALL_REDUCE, 1_000, 8, algorithm="tree").group_bytes.item()
+    14000.0
+    """
+    full, n = _sized(full_size, ranks)
+    known = _fitting(kind, algorithm, n)
+    sent = known.sent(n)
+    return CallFigures(
+        sent_bytes=full * sent,
+        group_bytes=full * (known.group(n) if known.group else n * sent),
+        rounds=known.rounds(n) * (n > 1),
+    )
+
+
 def algorithms(kind: Kind) -> tuple[str, ...]:
     """Names of the algorithms known for one kind of call, the textbook's first."""
     return tuple(_ALGORITHMS[Kind(kind)])

@@ -130,6 +130,10 @@ CALLS = [
         collectives.group_bytes,
         {"kind": collectives.Kind.ALL_REDUCE, "full_size": 1_000, "ranks": 4, "algorithm": "ring"},
     ),
+    (
+        collectives.call_figures,
+        {"kind": collectives.Kind.ALL_REDUCE, "full_size": 1_000, "ranks": 4, "algorithm": "ring"},
+    ),
     (collectives.rounds, {"kind": collectives.Kind.ALL_REDUCE, "ranks": 4, "algorithm": "ring"}),
     (collectives.algorithms, {"kind": collectives.Kind.ALL_REDUCE}),
     (

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from calculators.predict.arrays import Floats, everywhere, floats
-from calculators.predict.collectives import Backend, Kind, group_bytes, rounds, sent_bytes
+from calculators.predict.collectives import Backend, Kind, call_figures
 from calculators.predict.formulas import Formula, tex, tex_bytes
 from calculators.predict.shapes import Phase
 
@@ -111,6 +112,7 @@ def calls_of_one_kind(
     """A row: `calls` calls of together `full_bytes` [bytes] among `ranks`; nothing where a rank is alone."""
     name = algorithm or backend.algorithm_of(kind)
     several = ranks > 1
+    moved = call_figures(kind, full_bytes, ranks, algorithm=name)
     return Calls(
         kind=kind,
         algorithm=name,
@@ -118,10 +120,10 @@ def calls_of_one_kind(
         ranks=ranks,
         calls=calls * several,
         full_bytes=full_bytes * several,
-        rounds=calls * rounds(kind, ranks, algorithm=name),
+        rounds=calls * moved.rounds,
         handed_bytes=full_bytes * several / (ranks if kind == Kind.ALL_GATHER else 1),
-        wire_bytes=sent_bytes(kind, full_bytes, ranks, algorithm=name),
-        group_wire_bytes=group_bytes(kind, full_bytes, ranks, algorithm=name),
+        wire_bytes=moved.sent_bytes,
+        group_wire_bytes=moved.group_bytes,
     )
 
 
@@ -338,10 +340,14 @@ def legend(symbols: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """What each letter stands for; numbers explain themselves, and a fraction is made of its letters."""
     letters: dict[str, str] = {}
     for symbol in symbols:
-        inside = symbol.replace(r"\frac", "").replace(r"\log", "")
-        for letter in re.findall(r"\\?[A-Za-z]+", inside):
-            letters |= {letter: LEGEND[letter]} if letter in LEGEND else {}
+        letters |= {letter: LEGEND[letter] for letter in _letters(symbol)}
     return tuple(letters.items())
+
+
+@lru_cache(maxsize=256)  # of the symbols in this package, and of the numbers that stand among them
+def _letters(symbol: str) -> tuple[str, ...]:
+    inside = symbol.replace(r"\frac", "").replace(r"\log", "")
+    return tuple(letter for letter in re.findall(r"\\?[A-Za-z]+", inside) if letter in LEGEND)
 
 
 def _number(value: Factor) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from calculators.predict.arrays import Floats, floats
-from calculators.predict.collectives import Kind, group_bytes, rounds, sent_bytes
+from calculators.predict.collectives import CallFigures, Kind, call_figures, rounds
 
 FAMILIES = {
     "tp": "tensor",
@@ -41,7 +41,7 @@ class Share:
         """Bytes that the busiest rank sends for each byte of full size."""
         if self.to:
             return floats(self.ranks > 1) * (2 if self.to == ENDS else 1)  # of one call, each end has half
-        return sent_bytes(self.kind, 1, self.ranks, algorithm=self.algorithm)
+        return self._of_one_byte.sent_bytes
 
     @cached_property
     def handed(self) -> Floats:
@@ -53,11 +53,15 @@ class Share:
     @cached_property
     def of_group(self) -> Floats:
         """Bytes that all ranks of the group send for each byte of full size; of a send, the sender."""
-        return self.sent if self.to else group_bytes(self.kind, 1, self.ranks, algorithm=self.algorithm)
+        return self.sent if self.to else self._of_one_byte.group_bytes
 
     @cached_property
     def rounds(self) -> Floats:
         """Message steps of one call."""
         if self.to:
             return (self.ranks > 1) * rounds(self.kind, 2, algorithm=self.algorithm)
-        return rounds(self.kind, self.ranks, algorithm=self.algorithm)
+        return self._of_one_byte.rounds
+
+    @cached_property
+    def _of_one_byte(self) -> CallFigures:
+        return call_figures(self.kind, 1, self.ranks, algorithm=self.algorithm)
