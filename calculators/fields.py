@@ -3,9 +3,11 @@
 An `AddressForm` is a form whose state is an address, so every state of a calculator can be linked to.
 """
 
+import copy
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Self
 from urllib.parse import quote_plus
 
@@ -14,14 +16,25 @@ from django.http import QueryDict
 
 from calculators.predict.models.catalogue import MODELS, Model
 from calculators.predict.shapes import ModelShape, Phase
-from calculators.widgets import Select, TextInput
+from calculators.widgets import Select, TextInput, alike
 
 _GROUPED = re.compile(r"\d{1,3}(,\d{3})+", re.ASCII)
 _GROUPED_DECIMAL = re.compile(r"\d{1,3}(,\d{3})+(\.\d*)?", re.ASCII)
 _DECIMAL = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 
-class WholeNumber(forms.CharField):
+class Copied:
+    """A field that is copied for each form as cheaply as can be: its widget, and nothing else that is ever changed."""
+
+    widget: Any
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = alike(self)
+        copied.widget = copy.deepcopy(self.widget, memo)
+        return copied
+
+
+class WholeNumber(Copied, forms.CharField):
     """A whole number in words of its own: plain digits, or grouped by commas as this site prints them."""
 
     widget = TextInput
@@ -54,7 +67,7 @@ class WholeNumber(forms.CharField):
         return int(digits)
 
 
-class Decimal(forms.CharField):
+class Decimal(Copied, forms.CharField):
     """A number that may have a fraction, in plain or scientific notation: 2.5, 1e-6, 12,500."""
 
     widget = TextInput
@@ -84,14 +97,10 @@ class Decimal(forms.CharField):
         return number
 
 
-class _Chosen(forms.ChoiceField):
-    """A choice that is copied for each form, but for its list: a form that offers more assigns another list."""
+class _Chosen(Copied, forms.ChoiceField):
+    """A choice whose list all forms share: one that offers more assigns another list."""
 
     widget = Select
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        copied: Self = forms.Field.__deepcopy__(self, memo)
-        return copied
 
 
 class Choice(_Chosen):
@@ -124,32 +133,33 @@ class AddressForm(forms.Form):
         said = {key: given.get(key, "") for key in given}
         unsaid = {f"{prefix}-{name}" if prefix else name: value for name, value in self.defaults.items()}
         super().__init__({**unsaid, **said}, prefix=prefix)
-        for name in self.fields:  # the error's element is always there, so that htmx can fill it
-            described = [f"id_{self.add_prefix(name)}_error"]
-            if self.fields[name].help_text:
-                described.insert(0, f"id_{self.add_prefix(name)}_helptext")
-            self.fields[name].widget.attrs["aria-describedby"] = " ".join(described)
         # A form with a prefix shares its address with a whole page, which may say what it likes.
         self.unknown = [] if prefix else sorted(set(said) - set(self.fields))
 
     @property
     def address(self) -> str:
         """The query that shows this state again, without what is the default."""
-        return self._query(self.cleaned_data)
+        return self._query(self._said)
 
     def address_with(self, **changes: str) -> str:
         """The relative address of this state with some values changed."""
-        return f"?{self._query(self.cleaned_data | changes)}"
+        return f"?{self._query(self._said | changes)}"
 
-    def _query(self, values: Mapping[str, Any]) -> str:
-        query = {}
-        for name, value in values.items():
+    @cached_property
+    def _said(self) -> dict[str, str]:
+        """The state in the words of an address; a page has a dozen addresses that differ from it in a few."""
+        said = {}
+        for name, value in self.cleaned_data.items():
             field = self.fields.get(name)
-            number = f"{value:.12g}" if isinstance(value, float) else str(value)  # 10, not 10.0
-            said = field.said(value) if isinstance(field, ModelField) else number
-            if value is not None and said != self.DEFAULTS.get(name, ""):
-                query[name] = said
-        return query_of(query)
+            if isinstance(field, ModelField) and value is not None:
+                said[name] = field.said(value)
+            elif value is not None:
+                said[name] = f"{value:.12g}" if isinstance(value, float) else str(value)  # 10, not 10.0
+        return said
+
+    def _query(self, said: Mapping[str, str]) -> str:
+        usual = self.DEFAULTS
+        return query_of({name: text for name, text in said.items() if text != usual.get(name, "")})
 
     @property
     def unknown_sentence(self) -> str:

@@ -2,15 +2,35 @@
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from django import forms
 from django.forms.utils import flatatt
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+_T = TypeVar("_T")
 
-class TextInput(forms.TextInput):
+
+def alike(thing: _T) -> _T:
+    """Another with the same attributes: `copy.copy`, which first asks a thing how it wants to be copied."""
+    copied = object.__new__(type(thing))
+    copied.__dict__ = thing.__dict__.copy()
+    return copied
+
+
+class Copied:
+    """A widget that is copied for each form, but for the choices, which all share until one gets others."""
+
+    attrs: dict[str, Any]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = alike(self)
+        copied.attrs = self.attrs.copy()
+        return copied
+
+
+class TextInput(Copied, forms.TextInput):
     """An input for a line of text."""
 
     def render(
@@ -21,12 +41,8 @@ class TextInput(forms.TextInput):
         return _tag("input", tuple((own | self.build_attrs(self.attrs, attrs)).items()))
 
 
-class Select(forms.Select):
-    """A list to choose one from, in groups where its choices are. A copy shares the choices until it gets others."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        copied: Self = forms.Widget.__deepcopy__(self, memo)
-        return copied
+class Select(Copied, forms.Select):
+    """A list to choose one from, in groups where its choices are."""
 
     def render(
         self, name: str, value: Any, attrs: Mapping[str, Any] | None = None, renderer: Any = None
