@@ -4,8 +4,8 @@ A page is a module or a package of `calculators/pages`: its form (an `AddressFor
 address), its answer (an `Answer` with whatever else the page shows), and one `Calculator` that names both, listed in
 `calculators/pages/__init__.py`. A package has them in `form` and `page`, and what the page says in files of one
 subject. `show` serves it. Its template `calculators/NAME.html` extends `calculators/_workbench.html`, lays out the
-fields, and places the pieces of the answer in a partial named `result`: `_problems.html`, `_chart.html`,
-`_table.html`, `_formulas.html`, `_run_it.html`, `_python.html`.
+fields, and places the pieces of the answer in a partial named `result`: `_problems.html`, `_run_it.html`,
+`_python.html`, and the `html` of charts, tables and formulas, which are written without a template.
 """
 
 import json
@@ -42,14 +42,24 @@ class Chart:
     table: Table
 
     @property
-    def script(self) -> SafeString:
-        """The figure for static/charts.js: as Django's json_script, which takes five times as long for as much text."""
-        text = json.dumps(self.figure).replace("<", "\\u003C").replace(">", "\\u003E").replace("&", "\\u0026")
+    def html(self) -> SafeString:
+        """All of it; static/charts.js draws the figure."""
         return format_html(
-            '<script id="{}-figure" type="application/json">{}</script>',
+            '<figure data-chart="{}"><div class="plot" id="{}-plot" hx-preserve="true"></div>'
+            '<script id="{}-figure" type="application/json">{}</script><figcaption>{}</figcaption>{}</figure>',
             self.name,
-            mark_safe(text),  # noqa: S308 no < is left in it
+            self.name,
+            self.name,
+            self._json,
+            self.caption,
+            self.table.html,
         )
+
+    @property
+    def _json(self) -> SafeString:
+        """As Django's json_script, which takes five times as long for as much text."""
+        text = json.dumps(self.figure).replace("<", "\\u003C").replace(">", "\\u003E").replace("&", "\\u0026")
+        return mark_safe(text)  # noqa: S308 no < is left in it
 
 
 @dataclass(frozen=True, kw_only=True)

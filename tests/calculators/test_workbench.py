@@ -144,4 +144,4 @@ def test_a_figure_is_written_as_django_would_write_it():
     figure = {"data": [{"name": "</script><b>&é", "y": [1.5, None]}]}
     chart = Chart(name="one", figure=figure, caption="", table=Table(caption="", heads=(), rows=()))
 
-    assert chart.script == json_script(figure, "one-figure")
+    assert json_script(figure, "one-figure") in chart.html
