@@ -1,5 +1,7 @@
 """NVLink and PCIe counters, from a recorded sequence below the real pynvml; no such hardware is needed or claimed."""
 
+import sys
+
 import pynvml
 import pytest
 
@@ -193,6 +195,24 @@ def test_a_meter_whose_driver_was_shut_down_says_so(driver, monkeypatch):
     assert str(blind.value) == (
         "NVML was shut down before it was asked for cumulative PCIe counters (fields 197 and 198)"
     )
+
+
+def test_without_the_package_that_asks_the_driver_the_reason_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+    with pytest.raises(CannotSee) as blind:
+        nvml.NvlinkMeter(0)
+
+    assert str(blind.value) == "the package nvidia-ml-py, which asks the NVIDIA driver, is not installed"
+
+
+def test_a_number_with_a_fraction_is_no_counter(driver, monkeypatch):
+    monkeypatch.setattr(pynvml, "NVML_VALUE_TYPE_UNSIGNED_LONG_LONG", pynvml.NVML_VALUE_TYPE_DOUBLE)
+
+    with pytest.raises(CannotSee) as blind:
+        nvml.PcieMeter(0)
+
+    assert str(blind.value) == "the NVIDIA driver gives field 197 in a type that no counter has"
 
 
 def test_the_field_ids_are_those_of_the_installed_pynvml():
