@@ -231,6 +231,13 @@ def list_specs(options: argparse.Namespace) -> int:
     return OK
 
 
+def meter(options: argparse.Namespace) -> int:
+    """Run any torch.distributed program, unchanged, and say what its ranks handed over and sent."""
+    from calculators.lab.foreign.command import meter as meter_program
+
+    return meter_program(options.program, json_to=options.json)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m calculators.lab",
@@ -286,9 +293,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("specs", list_specs, ledger=False)
     trying = add("experiments", try_experiments, ledger=True)
-    trying.add_argument("names", metavar="NAME", nargs="*", help="experiments by name; without one, all of them")
+    trying.add_argument(
+        "names", metavar="NAME", nargs="*", help="experiments by name; without one, all of them"
+    )
     trying.add_argument("--list", action="store_true", help="list them and what each claims; start nothing")
     trying.add_argument("--json", action="store_true", help="print the verdicts as JSON, and nothing else")
+    metering = add("meter", meter, ledger=False)
+    metering.add_argument(
+        "--json", metavar="FILE", help="write the report to FILE as JSON (- is standard output), not as text"
+    )
+    metering.add_argument(
+        "program",
+        metavar="-- PROGRAM …",
+        nargs=argparse.REMAINDER,
+        help="the command, as in a shell; its output and exit code stay its own",
+    )
     return parser
 
 
