@@ -204,14 +204,15 @@ def _crossings(share: Share, lines: Members) -> Iterator[tuple[Members, Members]
     if share.to == ENDS:  # only the two ends have any of it
         yield lines, lines[:, ::-1]
         return
-    yield lines, np.roll(lines, -1 if share.to == NEXT else 1, axis=1)
+    first = 1 if share.to == NEXT else -1
+    yield lines, np.concatenate((lines[:, first:], lines[:, :first]), axis=1)
 
 
 def _add(table: Floats, sender: Members, receiver: Members, weight: Floats) -> None:
     """Adds to the cells of a table, in place; `weight` broadcasts against the senders."""
     cells = (sender * len(table) + receiver).ravel()
-    weights = np.broadcast_to(weight, sender.shape).ravel()
-    table += np.bincount(cells, weights=weights, minlength=table.size).reshape(table.shape)
+    weights = np.zeros(sender.shape) + weight
+    table += np.bincount(cells, weights=weights.ravel(), minlength=table.size).reshape(table.shape)
 
 
 def _reach(share: Share, members: Members, blocks: list[int]) -> Floats:
@@ -242,10 +243,10 @@ def _pairs_inside(members: Members, block: int) -> Floats:
 
 
 def _tier(sender: Members, receiver: Members, blocks: list[int]) -> Members:
-    """The innermost tier whose blocks hold both."""
-    tier = np.full(np.broadcast_shapes(sender.shape, receiver.shape), len(blocks) - 1)
-    for number in range(len(blocks) - 2, -1, -1):
-        tier = np.where(sender // blocks[number] == receiver // blocks[number], number, tier)
+    """The innermost tier whose blocks hold both: each block is inside the next, so it is how many are too small."""
+    tier = np.zeros(sender.shape, dtype=np.intp)
+    for block in blocks[:-1]:
+        tier += sender // block != receiver // block
     return tier
 
 
