@@ -359,11 +359,11 @@ def _algorithm(kind: Kind, algorithm: str) -> _Algorithm:
 
 
 def _ranks(ranks: ArrayLike) -> Floats:
-    n = products(ranks=ranks)["ranks"]  # of two axes together, they are a product
-    fine = n >= 1
+    n = numbers(ranks=ranks)["ranks"]
+    fine = n >= 1  # not-a-number is not
     if not everywhere(fine):
         raise ValueError(f"ranks is {n[~fine].flat[0]:g}, but a group has at least 1 rank.")
-    return n
+    return products(ranks=n)["ranks"]  # of two axes together, they are a product
 
 
 def _sized(full_size: ArrayLike, ranks: ArrayLike) -> tuple[Floats, Floats]:
