@@ -5,11 +5,12 @@ import os
 import platform
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
+from calculators.lab.emulation.network import Network
 from calculators.lab.spec import Device, Problem, Spec, SpecError
 
 
@@ -97,7 +98,16 @@ def place(spec: Spec, devices: Devices) -> Placement:
     A GPU for each rank: CUDA and NCCL. Fewer: NCCL refuses two ranks on one GPU, so they compute there and
     talk through gloo by way of host memory. None: CPU and gloo. Raises `SpecError` when CUDA was asked for
     by name and there is none.
+
+    Ranks on emulated hosts always talk through gloo: NCCL would go around the links, from GPU to GPU.
     """
+    placement = _placed(spec, devices)
+    if spec.hosts == 1:
+        return placement
+    return replace(placement, note=f"{placement.note} {_about_hosts(spec)}".strip())
+
+
+def _placed(spec: Spec, devices: Devices) -> Placement:
     if spec.device is Device.CPU:
         return Placement(device="cpu", backend="gloo")
     if not devices.gpus:
@@ -110,6 +120,12 @@ def place(spec: Spec, devices: Devices) -> Placement:
         note = f"No NVIDIA GPU ({devices.no_gpu_reason}): the ranks compute on the CPU and talk through gloo."
         return Placement(device="cpu", backend="gloo", note=note)
     if len(devices.gpus) >= spec.ranks:
+        if spec.hosts > 1:
+            note = (
+                "NCCL would go around emulated links, from GPU to GPU: the ranks compute on GPUs, but every "
+                "communicated tensor is staged through host memory and sent by gloo."
+            )
+            return Placement(device="cuda", backend="gloo", staged=True, note=note)
         return Placement(device="cuda", backend="nccl")
     gpus = "1 GPU" if len(devices.gpus) == 1 else f"{len(devices.gpus)} GPUs"
     note = (
@@ -117,6 +133,11 @@ def place(spec: Spec, devices: Devices) -> Placement:
         "but every communicated tensor is staged through host memory and sent by gloo."
     )
     return Placement(device="cuda", backend="gloo", staged=True, note=note)
+
+
+def _about_hosts(spec: Spec) -> str:
+    """What is emulated, for readers of the measurements."""
+    return f"{Network.of(spec)}: network namespaces of this machine, whose cores they share."
 
 
 def usable_cores() -> int:

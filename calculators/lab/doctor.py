@@ -9,7 +9,6 @@ import json
 import multiprocessing
 import os
 import platform
-import shutil
 import socket
 import struct
 import subprocess
@@ -58,7 +57,7 @@ def examine(ledger_url: str, *, fresh: bool = False) -> Iterator[Finding]:
     else:
         yield Finding(ok=False, text=f"no NVIDIA GPU: {devices.no_gpu_reason}")
     yield _tcp_info()
-    yield _namespaces()
+    yield from _emulation()
     yield from hardware_findings(devices)
     yield _ledger(ledger_url)
     yield from _ranks(devices, kept_probes(ledger_url), fresh=fresh)
@@ -107,22 +106,39 @@ def _tcp_info() -> Finding:
     return Finding(ok=False, text=f"wire bytes cannot be measured: {why} (Linux 4.19 or newer counts them)")
 
 
-def _namespaces() -> Finding:
-    """Whether this user may make network namespaces, on which emulated hosts will stand."""
-    if not (unshare := shutil.which("unshare")):
-        return Finding(ok=False, text="network namespaces: not tried, the command `unshare` is not installed")
+_EMULATION = {
+    "network namespaces": "hosts",
+    "pyroute2": "what sets them up",
+    "veth": "cables",
+    "bridge": "the switch",
+    "tbf": "the links' rates",
+    "netem": "latency",
+}
+
+
+def _emulation() -> Iterator[Finding]:
+    """Each part of emulated hosts, tried once by a process that ends with what it made."""
+    if sys.platform != "linux":
+        text = f"emulated hosts: network namespaces are Linux's, and this is {platform.system()}"
+        yield Finding(ok=False, text=text)
+        return
+    trial = [sys.executable, "-m", "calculators.lab.emulation.trial"]
     try:
-        tried = subprocess.run(
-            [unshare, "--user", "--map-root-user", "--net", "true"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
+        said = subprocess.run(trial, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(ok=False, text=f"network namespaces: {error}")
-    if tried.returncode:
-        return Finding(ok=False, text=f"network namespaces are refused to this user: {tried.stderr.strip()}")
-    return Finding(ok=True, text="network namespaces can be made without root")
+        yield Finding(ok=False, text=f"emulated hosts: {error}")
+        return
+    for line in said.stdout.splitlines():
+        found = json.loads(line)
+        what = f"emulated hosts: {found['part']} ({_EMULATION[found['part']]})"
+        answer = "works" + (f", {found['text']}" if found["text"] else "")
+        yield Finding(
+            ok=found["works"],
+            text=f"{what} {answer if found['works'] else 'cannot be had: ' + found['text']}",
+        )
+    if said.returncode:
+        last = said.stderr.strip().splitlines()[-1:] or [f"exit code {said.returncode}"]
+        yield Finding(ok=False, text=f"emulated hosts: the trial ended early: {last[0]}")
 
 
 def _ledger(url: str) -> Finding:

@@ -317,9 +317,9 @@ def _whole(store: dist.Store, rank: int, size: int, timeout: timedelta, backend:
 
 
 def on_gloo(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
-    """A bare gloo group whose sockets stay on this machine's loopback address."""
+    """A bare gloo group whose sockets have this process's address: loopback, or its emulated host's."""
     options = dist.ProcessGroupGloo._Options()
-    options._devices = [_loopback()]
+    options._devices = [_gloo_device(_address)]
     options._timeout = timeout
     return dist.ProcessGroupGloo(store, rank, size, options)
 
@@ -331,10 +331,19 @@ def on_nccl(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
     return dist.ProcessGroupNCCL(store, rank, size, options)
 
 
+_address = "127.0.0.1"
+
+
+def talk_from(address: str) -> None:
+    """Have every gloo group that this process makes from now on bind `address`."""
+    global _address
+    _address = address
+
+
 @cache
-def _loopback() -> Any:
-    """gloo's device on the loopback address, one for all groups of this process: each has a thread."""
-    return dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")
+def _gloo_device(address: str) -> Any:
+    """gloo's device on an address, one for all groups of this process: each has a thread."""
+    return dist.ProcessGroupGloo.create_device(hostname=address)
 
 
 def _listed(tensors: Any) -> list[Tensor]:

@@ -16,8 +16,9 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import TracebackType
 from typing import Self, cast
 
+from calculators.lab.emulation.homes import CannotEmulate, Home, Homes, homes
 from calculators.lab.lifeline import die_with_parent
-from calculators.lab.measurements import Event, Failed, Progress
+from calculators.lab.measurements import Event, Failed, Log, Progress
 from calculators.lab.plan import Plan
 
 TICK_SECONDS = 0.1
@@ -64,7 +65,16 @@ class LocalLauncher:
         when the time limit ended it.
         """
         deadline = time.monotonic() + plan.spec.time_limit_seconds
-        with _Ranks(self._context, plan, self._work) as ranks:
+        try:
+            with homes(plan, self._context) as where:
+                if where.remark:
+                    yield Log(rank=None, text=where.remark)
+                yield from self._live(plan, where, deadline)
+        except CannotEmulate as error:
+            yield Failed(rank=None, reason=str(error))
+
+    def _live(self, plan: Plan, where: Homes, deadline: float) -> Iterator[Event | None]:
+        with _Ranks(self._context, plan, where, self._work) as ranks:
             while ranks.are_talking:
                 events = ranks.listen(TICK_SECONDS)
                 yield from events
@@ -81,32 +91,33 @@ class LocalLauncher:
 class _Ranks:
     """The processes of one run and the pipes they speak through."""
 
-    def __init__(self, context: ForkServerContext, plan: Plan, work: Callable[..., None] | None) -> None:
+    def __init__(
+        self, context: ForkServerContext, plan: Plan, where: Homes, work: Callable[..., None] | None
+    ) -> None:
         self._processes: dict[int, ForkServerProcess] = {}
         self._pipes: dict[int, Connection] = {}
         self._ends: dict[int, Connection] = {}
         self._failures: list[tuple[float, Failed]] = []
         self._progress: dict[int, Progress] = {}
         self.first_failure: float | None = None
-        # Rank 0 serves the rendezvous on this socket: a port that is taken from the moment it is chosen.
-        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
-            port = listener.getsockname()[1]
-            try:
-                for rank in range(plan.world_size):
-                    receiver, sender = context.Pipe(duplex=False)
-                    self._pipes[rank], self._ends[rank] = receiver, sender
-                    process = context.Process(
-                        target=_rank_process,
-                        args=(plan, rank, port, listener if rank == 0 else None, sender, work),
-                        name=f"rank-{rank}",
-                        daemon=True,
-                    )
-                    process.start()
-                    self._processes[rank] = process
-                    sender.close()
-            except BaseException:
-                self.kill()
-                raise
+        try:
+            for rank in range(plan.world_size):
+                receiver, sender = context.Pipe(duplex=False)
+                self._pipes[rank], self._ends[rank] = receiver, sender
+                # Rank 0 serves the rendezvous on the socket that listens already.
+                listener = where.listener if rank == 0 else None
+                process = context.Process(
+                    target=_rank_process,
+                    args=(plan, rank, where.of_rank[rank], where.meeting_point, listener, sender, work),
+                    name=f"rank-{rank}",
+                    daemon=True,
+                )
+                process.start()
+                self._processes[rank] = process
+                sender.close()
+        except BaseException:
+            self.kill()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -198,7 +209,8 @@ def _nothing(parent: int) -> None:
 def _rank_process(
     plan: Plan,
     rank: int,
-    port: int,
+    home: Home,
+    meeting_point: tuple[str, int],
     listener: socket.socket | None,
     pipe: Connection,
     work: Callable[..., None] | None,
@@ -206,14 +218,15 @@ def _rank_process(
     """The life of a rank's process: rendezvous, run, and a last word if it fails."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to answer
+    home.enter()
     import torch.distributed as dist
 
-    from calculators.lab import ranks
+    from calculators.lab import groups, ranks
 
     try:
+        groups.talk_from(home.address)
         store = dist.TCPStore(
-            "127.0.0.1",
-            port,
+            *meeting_point,
             plan.world_size,
             is_master=listener is not None,
             timeout=timedelta(seconds=plan.spec.time_limit_seconds),

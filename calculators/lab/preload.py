@@ -1,9 +1,12 @@
-"""What the fork server imports before it forks ranks: a tie to its launcher, then torch and all jobs.
+"""What the fork server imports before it forks ranks: a tie to its launcher, then torch and all jobs,
+and what makes emulated hosts.
 
 The ranks of a run hold the fork server's own lifeline open, so without the tie a killed launcher would leave the
 fork server waiting for ranks that wait for it.
 """
 
+import contextlib
+import os
 import signal
 
 from calculators.lab.lifeline import die_with_parent
@@ -12,4 +15,10 @@ from calculators.lab.lifeline import die_with_parent
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 die_with_parent()  # first: on a busy machine torch takes many seconds, in which the launcher may be killed
 
+# Emulated hosts know no name server, and c10d warns of every address that it cannot name; errors are still shown.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
 from calculators.lab import ranks as ranks  # noqa: E402
+
+with contextlib.suppress(ImportError):  # Linux only
+    import pyroute2 as pyroute2  # type: ignore[import-untyped]
