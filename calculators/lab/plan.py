@@ -1,5 +1,6 @@
 """From a spec to a plan: where ranks compute, what a step calls, and what its meters should read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calculators.lab import forecast
@@ -29,7 +30,7 @@ class Plan:
         return sum(call.times for call in self.calls if not call.is_control)
 
     @property
-    def layers_by_rank(self) -> tuple[range, ...]:
+    def layers_by_rank(self) -> tuple[Sequence[int], ...]:
         """The layers that each rank holds: a slice of every one, whole ones, or none where no model computes."""
         return split_of(self.spec).layers_by_rank(self.spec)
 

@@ -45,14 +45,14 @@ def plan_text(plan: Plan) -> str:
         ]
         for call in plan.calls
     ]
-    widths = [max(len(row[column]) for row in calls) for column in range(4)]
+    widths = [max((len(row[column]) for row in calls), default=0) for column in range(4)]
     listed = ["  ".join([*(c.rjust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in calls]
     pieces = [
         f"{title(spec)}: {plan.world_size} ranks on {where}",
         placement.note,
         spec.caveat,
         group,
-        "Calls of one step:\n" + "\n".join(listed),
+        "Calls of one step:\n" + "\n".join(listed or ["  none"]),
         f"Predicted over {spec.steps:,} steps:\n" + predictions_table(plan.predictions),
     ]
     pairs = [p for p in plan.predictions if p.quantity is Quantity.PAIR and p.peer is not None]
@@ -267,8 +267,16 @@ def _log_line(event: "Log | LogLine") -> str:
     return event.text if event.rank is None else f"rank {event.rank}: {event.text}"
 
 
-def _layers(held: range) -> str:
-    return f"layers {held.start} to {held.stop - 1}" if len(held) > 1 else f"layer {held.start}"
+def _layers(held: Sequence[int]) -> str:
+    """Layers by number, neighbours as “2 to 5”."""
+    runs: list[list[int]] = []
+    for layer in held:
+        if runs and layer == runs[-1][-1] + 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    said = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    return f"{'layers' if len(held) > 1 else 'layer'} {' and '.join(said)}"
 
 
 def _where(device: str, backend: str, staged: bool) -> str:

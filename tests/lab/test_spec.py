@@ -241,10 +241,6 @@ def test_a_width_that_heads_do_not_divide_is_refused() -> None:
             "job.",
         ),
         (
-            {"job": "pipeline", "microbatches": 2},
-            "microbatches is 2, but a decode step passes one token of the whole batch. Leave it at 1.",
-        ),
-        (
             {"job": "pipeline", "phase": "training", "ranks": 4, "microbatches": 2},
             "microbatches is 2, but the 1F1B schedule needs at least one for each of the 4 stages. Take 4 or more, "
             "or the GPipe schedule.",

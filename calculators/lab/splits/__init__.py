@@ -3,7 +3,7 @@
 A plan is made from these alone, so a site without torch can predict every run.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, cast
 
 from calculators.lab.calls import Call
@@ -33,7 +33,7 @@ class Split(Protocol):
     def calls(self, spec: Spec) -> Iterator[Call]:
         """The calls of one step, textbook ones first (`docs/lab.md` derives each)."""
 
-    def layers_by_rank(self, spec: Spec) -> tuple[range, ...]:
+    def layers_by_rank(self, spec: Spec) -> tuple[Sequence[int], ...]:
         """The layers that each rank holds something of; empty where no model computes."""
 
     def memory(self, spec: Spec) -> Iterable[Prediction]:

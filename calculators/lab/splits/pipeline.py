@@ -1,85 +1,135 @@
-"""Pipeline parallelism: every rank is a stage of consecutive layers; hidden states cross each boundary."""
+"""Pipeline parallelism: every rank is one stage of consecutive layers, or several; hidden states cross boundaries."""
 
 from collections.abc import Iterable, Iterator
 
 from calculators.lab.calls import Call
-from calculators.lab.measurements import Prediction
+from calculators.lab.choices import Schedule
+from calculators.lab.measurements import Prediction, Quantity
 from calculators.lab.problems import Problem, must_divide
 from calculators.lab.spec import Spec
-from calculators.predict.collectives import Kind
-from calculators.predict.traffic import TOKEN_ID_BYTES
+from calculators.lab.splits.stages import crossings, parameters_of, stages_of
+
+_IN_ROUNDS = (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZERO_BUBBLE)
 
 
 def contradictions(spec: Spec) -> Iterator[Problem]:
     """Stages of equal depth (rule R4), micro-batches of equal size, and as many as the schedule needs."""
+    yield from _chunks(spec)
+    yield from equal_stages(spec, spec.ranks, spec.chunks)
+    yield from equal_microbatches(spec, spec.batch)
+    yield from enough_microbatches(spec, spec.ranks)
+
+
+def _chunks(spec: Spec) -> Iterator[Problem]:
+    """A schedule of several stages a rank has them, and another has not."""
+    given = f"chunks is {spec.chunks}, but the schedule “{spec.schedule}”"
+    if not spec.schedule.has_chunks and spec.chunks != 1:
+        others = ", ".join(f"“{schedule}”" for schedule in Schedule if schedule.has_chunks)
+        yield Problem(
+            "chunks", f"{given} gives each rank one stage. Leave it at 1, or take a schedule of {others}."
+        )
+    elif spec.schedule is Schedule.ZBV and spec.chunks != 2:
+        yield Problem(
+            "chunks",
+            f"{given} runs down all ranks and back up, so each holds two stages. Take 2, or another schedule.",
+        )
+    elif spec.schedule.has_chunks and spec.chunks < 2:
+        yield Problem(
+            "chunks",
+            f"{given} gives each rank several stages. Take 2 or more, or the schedule “{Schedule.ONE_F_ONE_B}”.",
+        )
+
+
+def equal_stages(spec: Spec, ranks: int, chunks: int = 1) -> Iterator[Problem]:
+    """Layers that cannot be dealt to `chunks` stages on each of `ranks`."""
+    each = "Each rank is one stage" if chunks == 1 else f"Each of {ranks} ranks holds {chunks} stages"
     yield from must_divide(
         "layers",
         spec.layers,
-        spec.ranks,
-        f"{spec.layers} layers cannot be dealt to {spec.ranks} stages evenly. "
-        "Each rank is one stage of the same number of layers here (rule R4).",
-        "ranks",
+        ranks * chunks,
+        f"{spec.layers} layers cannot be dealt to {ranks * chunks} stages evenly. "
+        f"{each} of the same number of layers here (rule R4).",
+        "ranks" if chunks == 1 else "ranks or chunks",
     )
-    given = f"microbatches is {spec.microbatches}, but"
-    if not spec.is_training and spec.microbatches != 1:
-        yield Problem(
-            "microbatches", f"{given} a decode step passes one token of the whole batch. Leave it at 1."
+
+
+def equal_microbatches(spec: Spec, sequences: int) -> Iterator[Problem]:
+    """Sequences that cannot be cut into micro-batches or, in decode, dealt to requests."""
+    if spec.is_decode:
+        sentence = (
+            f"{sequences} sequences cannot be dealt to {spec.microbatches} requests in flight evenly. "
+            "Every request holds the same number of sequences."
         )
-        return
+    else:
+        sentence = (
+            f"A batch of {sequences} sequences cannot be cut into {spec.microbatches} equal micro-batches. "
+            "Every micro-batch holds the same number of sequences."
+        )
     yield from must_divide(
         "batch",
-        spec.batch,
+        sequences,
         spec.microbatches,
-        f"A batch of {spec.batch} sequences cannot be cut into {spec.microbatches} equal micro-batches. "
-        "Every micro-batch holds the same number of sequences.",
-        "micro-batches",
+        sentence,
+        "requests" if spec.is_decode else "micro-batches",
     )
-    if spec.is_training and spec.schedule == "1f1b" and spec.microbatches < spec.ranks:
+
+
+def enough_microbatches(spec: Spec, ranks: int) -> Iterator[Problem]:
+    """What the schedule asks of the number of micro-batches on `ranks`: what PyTorch's own classes refuse."""
+    given = f"microbatches is {spec.microbatches}, but the"
+    if spec.is_training and spec.schedule is Schedule.ONE_F_ONE_B and spec.microbatches < ranks:
         yield Problem(
             "microbatches",
-            f"{given} the 1F1B schedule needs at least one for each of the {spec.ranks} stages. "
-            f"Take {spec.ranks} or more, or the GPipe schedule.",
+            f"{given} 1F1B schedule needs at least one for each of the {ranks} stages. "
+            f"Take {ranks} or more, or the GPipe schedule.",
         )
+    if spec.schedule in _IN_ROUNDS and not _has_whole_rounds(spec.microbatches, ranks):
+        rounds = spec.microbatches // ranks
+        nearest = [number for number in (_next(spec.microbatches, ranks, step) for step in (-1, 1)) if number]
+        yield Problem(
+            "microbatches",
+            f"{given} schedule “{spec.schedule}” works through them in {rounds} equal rounds, one for every "
+            f"{ranks} ranks' worth. Take {' or '.join(map(str, nearest))}, or another schedule.",
+        )
+
+
+def _has_whole_rounds(microbatches: int, ranks: int) -> bool:
+    # torch 2.13, schedules.py: number_of_rounds = max(1, n_microbatches // pp_group_size), and it must divide them.
+    return microbatches % max(1, microbatches // ranks) == 0
+
+
+def _next(microbatches: int, ranks: int, step: int) -> int:
+    """The nearest number in one direction that makes whole rounds."""
+    while not _has_whole_rounds(microbatches, ranks):
+        microbatches += step
+    return microbatches
 
 
 def calls(spec: Spec) -> Iterator[Call]:
     """A send at each boundary and micro-batch, its gradient back in training, token ids home in decode."""
-    for stage in range(spec.ranks - 1):
-        yield _crossing(spec, "hidden state", stage, stage + 1)
-        if spec.is_training:
-            yield _crossing(spec, "gradient of the hidden state", stage + 1, stage)
-    if spec.is_decode and spec.ranks > 1:
-        yield Call(
-            op=Kind.SEND,
-            payload_bytes=TOKEN_ID_BYTES * spec.batch,
-            times=1,
-            what=f"sampled token ids, stage {spec.ranks - 1} to 0",
-            axis="pp",
-            source=spec.ranks - 1,
-            destination=0,
-            is_control=True,
-        )
+    return crossings(spec, stages_of(spec), place=lambda rank: rank, sequences=spec.batch)
 
 
-def _crossing(spec: Spec, what: str, source: int, destination: int) -> Call:
-    """What crosses one boundary in one direction, once a micro-batch."""
-    return Call(
-        op=Kind.SEND,
-        payload_bytes=spec.activation_bytes,
-        times=spec.microbatches,
-        what=f"{what}, stage {source} to {destination}",
-        axis="pp",
-        source=source,
-        destination=destination,
-    )
-
-
-def layers_by_rank(spec: Spec) -> tuple[range, ...]:
-    """Whole layers, a stage of them on each rank."""
-    depth = spec.layers // spec.ranks
-    return tuple(range(rank * depth, (rank + 1) * depth) for rank in range(spec.ranks))
+def layers_by_rank(spec: Spec) -> tuple[tuple[int, ...], ...]:
+    """Whole layers, those of its stages on each rank."""
+    stages = stages_of(spec)
+    return tuple(stages.layers_on(rank) for rank in range(spec.ranks))
 
 
 def memory(spec: Spec) -> Iterable[Prediction]:
-    """Nothing is predicted yet."""
-    return ()
+    """In training: the weights of a rank's stages, as much of gradients, and nothing for plain SGD."""
+    if not spec.is_training:
+        return
+    stages = stages_of(spec)
+    for rank in range(spec.ranks):
+        held = stages.on(rank)
+        weights = spec.dtype.bytes_per_element * parameters_of(
+            spec, len(stages.layers_on(rank)), is_first=0 in held, is_last=stages.last in held
+        )
+        yield from model_states(rank, weights)
+
+
+def model_states(rank: int, weights: int) -> Iterator[Prediction]:
+    """What `rank` holds between steps beside its `weights` [bytes], trained by SGD without momentum."""
+    for part, size in (("weights", weights), ("gradients", weights), ("optimizer", 0)):
+        yield Prediction(quantity=Quantity.MEMORY, rank=rank, detail=part, formula=float(size))
