@@ -3,11 +3,48 @@
 Tensor names end in their shape: B sequences, T tokens, H hidden, A heads of this rank, D elements of a head.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calculators.lab.spec import Dtype, Qkv, Spec
+
+
+class Norm(nn.Module):
+    """Root-mean-square norm that keeps its input and one number a token, as the fused kernels of GPUs do.
+
+    `nn.RMSNorm` is made of elementary operations on a CPU and would keep the normalised input as well.
+    """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+
+    def forward(self, x_BTH: Tensor) -> Tensor:
+        normalised: Tensor = _RootMeanSquare.apply(x_BTH, self.weight)
+        return normalised
+
+
+class _RootMeanSquare(torch.autograd.Function):
+    """x ÷ √(mean of x²) · weight, in float32 inside."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        wide = x.float()
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps)
+        ctx.save_for_backward(x, weight, scale)
+        return (wide * scale).to(x.dtype) * weight
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        x, weight, scale = ctx.saved_tensors
+        gradient, normalised = gradients[0].float(), x.float() * scale
+        of_weight = (gradient * normalised).flatten(0, -2).sum(0).to(weight.dtype)
+        inner = gradient * weight
+        along = (inner * normalised).mean(-1, keepdim=True)
+        return ((inner - normalised * along) * scale).to(x.dtype), of_weight
 
 
 class Attention(nn.Module):
@@ -79,9 +116,9 @@ class Layer(nn.Module):
 
     def __init__(self, spec: Spec) -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(spec.hidden_size)
+        self.attention_norm = Norm(spec.hidden_size)
         self.attention = Attention(spec)
-        self.feed_forward_norm = nn.RMSNorm(spec.hidden_size)
+        self.feed_forward_norm = Norm(spec.hidden_size)
         self.feed_forward = FeedForward(spec)
 
     def forward(self, x_BTH: Tensor, position: int | None = None) -> Tensor:
@@ -93,7 +130,7 @@ class Stack(nn.Module):
     """Layers `span` of the model, with the embedding if they are the first, the head if they are the last.
 
     The whole range makes the whole model. In decode every call is the next token, and the stack counts them
-    itself; in training a call reads whole sequences.
+    itself; in prefill and training a call reads whole sequences.
     """
 
     def __init__(self, spec: Spec, span: range | None = None) -> None:
@@ -102,7 +139,7 @@ class Stack(nn.Module):
         self.is_first, self.is_last = span.start == 0, span.stop == spec.layers
         self.embedding = nn.Embedding(spec.vocab_size, spec.hidden_size) if self.is_first else None
         self.layers = nn.ModuleDict({str(number): Layer(spec) for number in span})
-        self.norm = nn.RMSNorm(spec.hidden_size) if self.is_last else None
+        self.norm = Norm(spec.hidden_size) if self.is_last else None
         self.head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False) if self.is_last else None
         self.decodes = spec.is_decode
         self.position = 0

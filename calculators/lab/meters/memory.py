@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from calculators.lab.meters.problems import CannotSee
-
-WEIGHTS = "weights"
-GRADIENTS = "gradients"
-OPTIMIZER = "optimizer"
-SAVED = "saved for backward"
-PEAK = "peak"
+from calculators.lab.splits.memory import GRADIENTS as GRADIENTS
+from calculators.lab.splits.memory import OPTIMIZER as OPTIMIZER
+from calculators.lab.splits.memory import PEAK as PEAK
+from calculators.lab.splits.memory import SAVED as SAVED
+from calculators.lab.splits.memory import WEIGHTS as WEIGHTS
 
 
 def weights(modules: Sequence[nn.Module]) -> int:
@@ -43,32 +42,62 @@ def optimizer_state(optimizer: torch.optim.Optimizer | None) -> int:
 
 
 class SavedForBackward:
-    """Counts what autograd keeps while it watches: `bytes`, once a step has run inside."""
+    """Counts what autograd keeps while it watches. `bytes` is the most that it kept at one moment.
+
+    A storage counts from when its first tensor is saved until autograd lets go of the last one, so micro-batches
+    that never are in flight together are not added up. Nothing lives longer because it is watched.
+    """
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self._modules = modules
-        self._storages: dict[int, int] = {}
-        self._kept: list[Tensor] = []
-
-    @property
-    def bytes(self) -> int:
-        own = {
-            _local(p).untyped_storage().data_ptr() for module in self._modules for p in module.parameters()
-        }
-        return sum(size for address, size in self._storages.items() if address not in own)
+        self._holders: dict[int, int] = {}
+        self._now = 0
+        self.bytes = 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Everything saved inside counts; storages are held on to meanwhile, so that none is counted twice."""
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda kept: kept):
+        """Everything saved inside counts."""
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, _Saved.tensor):
             yield
-        self._kept.clear()
 
-    def _pack(self, tensor: Tensor) -> Tensor:
-        storage = _local(tensor).untyped_storage()
-        self._storages[storage.data_ptr()] = storage.nbytes()
-        self._kept.append(tensor)
-        return tensor
+    def _pack(self, tensor: Tensor) -> "_Saved":
+        storage = _storage(tensor)
+        if storage.data_ptr() in self._of_parameters():
+            return _Saved(tensor)
+        address, size = storage.data_ptr(), storage.nbytes()
+        holders = self._holders.get(address, 0)
+        self._holders[address] = holders + 1
+        if not holders:
+            self._now += size
+            self.bytes = max(self.bytes, self._now)
+        return _Saved(tensor, self, address, size)
+
+    def _of_parameters(self) -> set[int]:
+        """Looked up at every tensor, since sharded parameters are whole for a while only."""
+        return {_storage(p).data_ptr() for module in self._modules for p in module.parameters()}
+
+    def let_go(self, address: int, size: int) -> None:
+        """One saved tensor of this storage is no longer kept."""
+        self._holders[address] -= 1
+        if not self._holders[address]:
+            del self._holders[address]
+            self._now -= size
+
+
+class _Saved:
+    """One saved tensor in autograd's keeping; it dies when autograd has no more use for it."""
+
+    def __init__(
+        self, tensor: Tensor, meter: SavedForBackward | None = None, address: int = 0, size: int = 0
+    ) -> None:
+        self._tensor, self._meter, self._address, self._size = tensor, meter, address, size
+
+    def tensor(self) -> Tensor:
+        return self._tensor
+
+    def __del__(self) -> None:
+        if self._meter is not None:
+            self._meter.let_go(self._address, self._size)
 
 
 def forget_peak(device: torch.device) -> None:
@@ -92,9 +121,11 @@ def peak(device: torch.device) -> int:
 
 
 def _bytes(tensors: Iterable[Any]) -> int:
-    storages = [_local(tensor).untyped_storage() for tensor in tensors]
+    storages = [_storage(tensor) for tensor in tensors]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def _local(tensor: Any) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+def _storage(tensor: Any) -> torch.UntypedStorage:
+    """What lies behind a tensor on this rank; a DTensor's own view of it would cost a tenth of a millisecond."""
+    local: Tensor = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    return local.untyped_storage()

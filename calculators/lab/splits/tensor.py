@@ -6,6 +6,7 @@ from calculators.lab.calls import Call
 from calculators.lab.measurements import Prediction
 from calculators.lab.problems import Problem, must_divide
 from calculators.lab.spec import Qkv, Spec
+from calculators.lab.splits import memory as held
 from calculators.predict.collectives import Kind
 
 
@@ -20,6 +21,8 @@ def contradictions(spec: Spec) -> Iterator[Problem]:
         "Tensor parallelism gives every rank the same number of columns.",
         "ranks",
     )
+    if spec.sequence:
+        yield from whole_tokens(spec, spec.ranks)
     if spec.microbatches != 1:
         yield Problem(
             "microbatches",
@@ -40,8 +43,32 @@ def whole_heads(spec: Spec, slices: int) -> Iterator[Problem]:
     )
 
 
+def whole_tokens(spec: Spec, slices: int) -> Iterator[Problem]:
+    """Tokens that sequence parallelism cannot share out among `slices` ranks evenly."""
+    if spec.is_decode:
+        yield Problem(
+            "sequence",
+            "sequence is on, but a decode step has one token of each sequence in flight, and one token cannot be "
+            "cut. Take prefill or training, or turn it off.",
+        )
+        return
+    yield from must_divide(
+        "tokens",
+        spec.tokens,
+        slices,
+        f"{spec.tokens} tokens cannot be cut into {slices} equal parts. "
+        "Sequence parallelism gives every rank the same number of tokens between the blocks.",
+        "ranks",
+    )
+
+
 def calls(spec: Spec) -> Iterator[Call]:
-    """All-reduces of the hidden state."""
+    """The exchanges of the hidden state: sums of it whole or, with sequence parallelism, gathers and scattered sums."""
+    if spec.ranks == 1:
+        return
+    if spec.sequence:
+        yield from _sequence_calls(spec)
+        return
     yield Call(
         op=Kind.ALL_REDUCE,
         payload_bytes=spec.activation_bytes,
@@ -53,9 +80,49 @@ def calls(spec: Spec) -> Iterator[Call]:
 
 def all_reduces_per_layer(spec: Spec) -> int:
     """2 forward; training adds 2 backward, or 4 when q, k and v each reduce the gradient of their input."""
-    if not spec.is_training:
-        return 2
-    return 4 if spec.qkv is Qkv.FUSED else 6
+    return 2 + _inputs(spec) if spec.is_training else 2
+
+
+def _sequence_calls(spec: Spec) -> Iterator[Call]:
+    """Forward each block gathers and scatters, backward the mirror image; `regather` gathers its input again."""
+    inputs, outputs, training = _inputs(spec), 2, spec.is_training
+    gathers = inputs + training * (outputs + spec.regather * inputs)
+    yield Call(
+        op=Kind.ALL_GATHER,
+        payload_bytes=spec.activation_bytes,
+        times=spec.layers * gathers,
+        what="hidden state, all ranks' tokens before attention and before feed-forward"
+        + (", and its gradient behind them" if training else ""),
+        axis="sp",
+    )
+    yield Call(
+        op=Kind.REDUCE_SCATTER,
+        payload_bytes=spec.activation_bytes,
+        times=spec.layers * (outputs + training * inputs),
+        what="hidden state, summed and cut by tokens after attention and after feed-forward"
+        + (", and its gradient before them" if training else ""),
+        axis="sp",
+    )
+    if training:
+        # Megatron-LM sums these once a step, too; they do not grow with the tokens, and no lesson counts them.
+        yield Call(
+            op=Kind.ALL_REDUCE,
+            payload_bytes=_whole_parameters(spec) * spec.dtype.bytes_per_element,
+            times=1,
+            what="gradients of norms, embedding and head, of which each rank has its tokens' part",
+            axis="sp",
+            is_control=True,
+        )
+
+
+def _inputs(spec: Spec) -> int:
+    """Column-cut matrices of a layer that each exchange their input by themselves."""
+    return 2 if spec.qkv is Qkv.FUSED else 4
+
+
+def _whole_parameters(spec: Spec) -> int:
+    """Those that every rank holds whole: two norms a layer, embedding, last norm and head."""
+    return (2 * spec.layers + 1 + 2 * spec.vocab_size) * spec.hidden_size
 
 
 def layers_by_rank(spec: Spec) -> tuple[range, ...]:
@@ -64,5 +131,17 @@ def layers_by_rank(spec: Spec) -> tuple[range, ...]:
 
 
 def memory(spec: Spec) -> Iterable[Prediction]:
-    """Nothing is predicted yet."""
-    return ()
+    """In training a slice of every matrix, and the ends whole; all tokens or, between the blocks, a share."""
+    if not spec.is_training:
+        return
+    kept = held.stack(
+        spec,
+        layers=spec.layers,
+        tokens=spec.batch * spec.tokens,
+        tp=spec.ranks,
+        by_tokens=spec.sequence,
+        regather=spec.regather,
+    )
+    parameters = held.parameters(spec, layers=spec.layers, tp=spec.ranks)
+    for rank in range(spec.ranks):
+        yield from held.predictions(spec, rank, parameters=parameters, kept=kept)
