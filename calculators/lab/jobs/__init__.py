@@ -6,12 +6,16 @@ import torch
 
 from calculators.lab.choices import Job
 from calculators.lab.jobs.base import RankJob as RankJob
+from calculators.lab.jobs.data import DataJob
 from calculators.lab.jobs.exchange import ExchangeJob
 from calculators.lab.jobs.pipeline import PipelineJob
+from calculators.lab.jobs.sharded import ShardedJob
 from calculators.lab.jobs.tensor import TensorJob
 from calculators.lab.spec import Spec
 
 KINDS: dict[Job, type[RankJob]] = {
+    Job.DATA: DataJob,
+    Job.SHARDED: ShardedJob,
     Job.TENSOR: TensorJob,
     Job.PIPELINE: PipelineJob,
     Job.EXCHANGE: ExchangeJob,
