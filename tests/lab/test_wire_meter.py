@@ -74,6 +74,16 @@ def test_counters_go_on_after_the_job_has_closed_its_own_descriptor(
     assert mine.counters()[0] == 10
 
 
+def test_a_closed_connection_is_no_byte(two_ends: tuple[socket.socket, socket.socket]) -> None:
+    client, server = two_ends
+    client.sendall(b"x" * 10)
+    client.close()
+    while server.recv(10):
+        pass
+
+    assert connection_of(server).counters() == (0, 10)
+
+
 def test_a_kernel_without_byte_counters_is_named() -> None:
     class OldKernel:
         def getsockopt(self, *_: int) -> bytes:

@@ -7,6 +7,7 @@ call was noted with that.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from calculators.lab.foreign.expected import GroupCalls
 from calculators.lab.foreign.records import BARRIER, RECEIVE, SCATTER, Called
@@ -134,7 +135,8 @@ def _scattering(calls: Sequence[Called]) -> Guess:
 
 
 def _gathering(calls: Sequence[Called]) -> Guess:
-    sizes = {call.sizes for call in calls}
+    total = sum(call.handed_bytes for call in calls)
+    sizes = {call.sizes for call in calls if call.handed_bytes >= SMALL_CHANGE * total}
     if len(sizes) == 1:
         return Guess(
             family="context parallelism",
@@ -174,9 +176,10 @@ def _sending(one: GroupCalls) -> Guess:
                 edges[sender, call.peer] += call.times
                 in_backward = in_backward or call.in_backward
     steps = {(receiver - sender) % n for sender, receiver in edges}
-    rounds = {tuple(sorted({(i + step) % n for i in range(n)})) for step in steps}
-    wraps = len(edges) == n and len(steps) == 1 and len(set(edges.values())) == 1 and len(rounds) == 1
-    if n > 2 and wraps:
+    goes_around = (
+        len(edges) == n and len(steps) == 1 and gcd(*steps, n) == 1 and len(set(edges.values())) == 1
+    )
+    if n > 2 and goes_around:
         whom = {1: "the next", n - 1: "the one before"}.get(next(iter(steps)), "the same one further on")
         return Guess(
             family="context parallelism by ring",

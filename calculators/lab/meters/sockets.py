@@ -16,6 +16,8 @@ from calculators.lab.meters.problems import CannotSee
 # Offsets into struct tcp_info (linux/tcp.h), each an unsigned 64-bit number.
 _BYTES_RECEIVED, _BYTES_SENT, _BYTES_RETRANSMITTED = 128, 200, 208
 _TCP_INFO_BYTES = 216
+# The first byte is the state (net/tcp_states.h): TIME_WAIT, CLOSE_WAIT, LAST_ACK, CLOSING.
+_PEER_HAS_CLOSED = (6, 8, 9, 11)
 
 Address = tuple[str, int]
 
@@ -39,7 +41,8 @@ class Connection:
             struct.unpack_from("=Q", info, offset)[0]
             for offset in (_BYTES_SENT, _BYTES_RETRANSMITTED, _BYTES_RECEIVED)
         )
-        return sent - again, received
+        # The peer's closing takes a place in the sequence, and is counted as if it were a byte.
+        return sent - again, received - (info[0] in _PEER_HAS_CLOSED)
 
 
 def open_connections() -> dict[tuple[Address, Address], Connection]:

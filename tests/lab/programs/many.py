@@ -1,6 +1,8 @@
 """Run programs one after another, each on as many ranks as it is given, from one process that has torch imported.
 
-Importing torch is most of what a small program takes. Usage: many.py FOLDER RANKS:PROGRAM[:ARGUMENT…] …
+Importing torch, and what several programs need of it, is most of what they take.
+
+Usage: many.py FOLDER RANKS:PROGRAM[:ARGUMENT…] …
 Output of program number i goes to FOLDER/i.out, and where the meter's variable is set, records to FOLDER/i.
 """
 
@@ -12,10 +14,12 @@ import traceback
 from pathlib import Path
 
 import torch
-import torch._dynamo
-import torch.distributed.fsdp
-import torch.distributed.pipelining
-import torch.distributed.tensor.parallel
+
+if len(sys.argv) > 3:
+    import torch._dynamo
+    import torch.distributed.fsdp
+    import torch.distributed.pipelining
+    import torch.distributed.tensor.parallel
 
 HERE = Path(__file__).parent
 
