@@ -7,13 +7,13 @@ look: on SQLite a reader then never waits for a writer.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol, get_type_hints
+from typing import Any, Protocol, cast, get_type_hints
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Table, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from calculators.lab.compare import Comparison, compare
@@ -224,6 +224,12 @@ def claim(session: Session, *, owner: str, now: datetime, run_id: int | None = N
         lease_until=now + LEASE,
     )
     return get_run(session, found) if taken else None  # not taken: somebody was quicker, ask again
+
+
+def is_to_stop(session: Session, run_id: int, *, owner: str) -> bool:
+    """Whether to stop working on a run: it is to be cancelled, or no longer `owner`'s. A cheap look."""
+    mine = select(RunRow.id).where(*_held(run_id, owner), RunRow.cancel_requested.is_(False))
+    return session.scalar(mine) is None
 
 
 def heartbeat(session: Session, run_id: int, *, owner: str, now: datetime) -> bool:
@@ -449,9 +455,11 @@ def log_of(session: Session, run_id: int, *, after: int = 0, limit: int = 1_000)
     return [LogLine(id=row.id, rank=row.rank, text=row.text, at=row.at) for row in rows]
 
 
-def predictions_of(session: Session, run_id: int) -> list[Prediction]:
-    """What was predicted before the run, in the plan's order."""
-    rows = session.scalars(_of_run(PredictionRow, run_id).order_by(PredictionRow.id))
+def predictions_of(
+    session: Session, run_id: int, *, quantities: Collection[Quantity] | None = None
+) -> list[Prediction]:
+    """What was predicted before the run, in the plan's order; of all quantities, or of those named."""
+    rows = session.execute(_of_quantities(PredictionRow, run_id, quantities))
     return [
         Prediction(
             quantity=Quantity(row.quantity),
@@ -467,9 +475,11 @@ def predictions_of(session: Session, run_id: int) -> list[Prediction]:
     ]
 
 
-def measurements_of(session: Session, run_id: int) -> list[Measurement]:
-    """What the meters saw, in the order in which it came."""
-    rows = session.scalars(_of_run(MeasurementRow, run_id).order_by(MeasurementRow.id))
+def measurements_of(
+    session: Session, run_id: int, *, quantities: Collection[Quantity] | None = None
+) -> list[Measurement]:
+    """What the meters saw, in the order in which it came; of all quantities, or of those named."""
+    rows = session.execute(_of_quantities(MeasurementRow, run_id, quantities))
     return [
         Measurement(
             quantity=Quantity(row.quantity),
@@ -483,9 +493,14 @@ def measurements_of(session: Session, run_id: int) -> list[Measurement]:
     ]
 
 
-def comparisons_of(session: Session, run_id: int) -> list[Comparison]:
+def comparisons_of(
+    session: Session, run_id: int, *, quantities: Collection[Quantity] | None = None
+) -> list[Comparison]:
     """Predicted beside measured: every quantity of every rank, and every ordered pair, that has both."""
-    return compare(predictions_of(session, run_id), measurements_of(session, run_id))
+    return compare(
+        predictions_of(session, run_id, quantities=quantities),
+        measurements_of(session, run_id, quantities=quantities),
+    )
 
 
 def idle_control_of(session: Session, run_id: int) -> list[Measurement]:
@@ -578,9 +593,9 @@ def _can_be(run_id: int) -> bool:
 
 
 def _insert(session: Session, table: type[Base], rows: list[dict[str, Any]]) -> None:
-    """Insert rows in one statement, without an object for each: a run has up to some hundreds."""
+    """Insert rows in one statement, past the ORM, which would look at each: a run may have a million."""
     if rows:
-        session.execute(insert(table), rows)
+        session.connection().execute(cast(Table, table.__table__).insert(), rows)
 
 
 def _held(run_id: int, owner: str) -> tuple[Any, ...]:
@@ -600,6 +615,12 @@ def _failure(failed: Failed) -> dict[str, Any]:
 
 def _of_run(table: Any, run_id: int) -> Any:
     return select(table).where(table.run_id == run_id)
+
+
+def _of_quantities(table: Any, run_id: int, quantities: Collection[Quantity] | None) -> Any:
+    """Plain columns, not objects of the ORM: a run may have a million rows."""
+    query = select(*table.__table__.columns).where(table.run_id == run_id).order_by(table.id)
+    return query if quantities is None else query.where(table.quantity.in_(map(str, quantities)))
 
 
 _KINDS = get_type_hints(Spec)

@@ -25,6 +25,8 @@ POLL_SECONDS = 0.1
 _REAP_SECONDS = 1.0
 _BATCH_SECONDS = 0.4
 """What ranks say in this time goes to the ledger in one transaction; a run's end does not wait for it."""
+_LOOK_SECONDS = 0.3
+"""How often a worker asks whether its run is to be cancelled: well within a second of the click."""
 _RETRY_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
@@ -165,7 +167,7 @@ class Worker:
         machine = self.devices.machine
         with self.sessions.begin() as session:
             store.record_plan(session, run.id, plan, owner=self.owner, machine=machine, now=self.clock())
-        next_batch, next_beat = 0.0, time.monotonic() + store.HEARTBEAT_SECONDS
+        next_batch, next_look, next_beat = 0.0, 0.0, time.monotonic() + store.HEARTBEAT_SECONDS
         with closing(cast(Generator[Event | None, None, None], self.launcher.run(plan))) as events:
             for event in events:
                 if isinstance(event, Failed):
@@ -178,9 +180,13 @@ class Worker:
                 if self.stop.is_set():
                     state, reason = self.stopped
                     return state, Failed(rank=None, reason=reason)
+                if time.monotonic() >= next_look:
+                    if self._is_to_stop(run):
+                        return RunState.CANCELLED, None  # or taken from us: then `finish` says so
+                    next_look = time.monotonic() + _LOOK_SECONDS
                 if time.monotonic() >= next_beat:
                     if not self._heartbeat(run):
-                        return RunState.CANCELLED, None  # or taken from us: then `finish` says so
+                        return RunState.CANCELLED, None
                     next_beat = time.monotonic() + store.HEARTBEAT_SECONDS
                 if unsaid and time.monotonic() >= next_batch:
                     with self.sessions.begin() as session:
@@ -189,6 +195,10 @@ class Worker:
                     unsaid.clear()
                     next_batch = time.monotonic() + _BATCH_SECONDS
         return RunState.DONE, None
+
+    def _is_to_stop(self, run: Run) -> bool:
+        with self.sessions.reading() as session:
+            return store.is_to_stop(session, run.id, owner=self.owner)
 
     def _heartbeat(self, run: Run) -> bool:
         with self.sessions.begin() as session:

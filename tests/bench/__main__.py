@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import launching, metering, pages, planner, product, reference
+from tests.bench import launching, ledger, metering, pages, planner, product, reference
 from tests.bench.results import Result, table, write
 
 PARTS: dict[str, Callable[[], list[Result]]] = {
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[[], list[Result]]] = {
     "pages": pages.measure,
     "planner": planner.measure,
     "product": product.measure,
+    "ledger": ledger.measure,
     "launching": launching.measure,
     "metering": metering.measure,
 }

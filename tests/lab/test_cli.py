@@ -66,6 +66,7 @@ def everything_measured(spec, *, off_by=0.0):
             quantity=p.quantity,
             rank=p.rank,
             peer=p.peer,
+            detail=p.detail,
             value=p.predicted + (off_by if p.quantity is Quantity.WIRE else 0),
             steps=spec.steps,
         )
@@ -112,7 +113,7 @@ def test_json_is_the_object_and_nothing_else(lab, sessions, monkeypatch, spec_fi
     wire = [row for row in said["comparisons"] if row["quantity"] == "wire bytes sent"]
     assert [(row["rank"], row["unexplained"]) for row in wire] == [(0, 5), (1, 5)]
     assert list(wire[0]) == [
-        *("quantity", "rank", "formula", "backend_excess", "framing", "control"),
+        *("quantity", "detail", "rank", "formula", "backend_excess", "framing", "control"),
         *("predicted", "measured", "unexplained"),
     ]
 
@@ -158,7 +159,7 @@ def test_one_per_cent_unexplained_is_called_a_failure_of_the_model(lab, monkeypa
 
 def test_every_problem_of_a_spec_is_a_line_on_stderr_and_exits_with_2(lab, sessions, tmp_path):
     bad = tmp_path / "bad.toml"
-    bad.write_text('job = "tensor"\nranks = 1\ncolour = "red"\n[model]\nlayers = 0\n')
+    bad.write_text('job = "tensor"\nranks = 0\ncolour = "red"\n[model]\nlayers = 0\n')
 
     code, out, err = lab("run", bad)
 

@@ -95,7 +95,9 @@ def test_everything_comes_back_as_it_went_in(sessions):
         Verified(rank=0, worst=nan, tolerance=1e-5),
         StepSeconds(rank=0, seconds=seconds),
         *(
-            Measurement(quantity=p.quantity, rank=p.rank, peer=p.peer, value=p.predicted, steps=10)
+            Measurement(
+                quantity=p.quantity, rank=p.rank, peer=p.peer, detail=p.detail, value=p.predicted, steps=10
+            )
             for p in plan.predictions
         ),
     ]

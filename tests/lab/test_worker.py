@@ -62,7 +62,9 @@ def log_of(sessions, run):
 def test_a_run_that_goes_well_is_done_verified_and_whole_in_the_ledger(sessions):
     run = submitted(sessions)
     measured = [
-        Measurement(quantity=p.quantity, rank=p.rank, peer=p.peer, value=p.predicted, steps=10)
+        Measurement(
+            quantity=p.quantity, rank=p.rank, peer=p.peer, detail=p.detail, value=p.predicted, steps=10
+        )
         for p in plan_of(run.spec).predictions
     ]
 
