@@ -1,4 +1,4 @@
-"""The lab's commands: run, list, show, work, devices, doctor, specs, experiments. No Django, and no torch in here.
+"""The lab's commands: run, list, show, work, devices, doctor, specs, experiments, meter. No Django, no torch in here.
 
 Exit codes: 0 all is well (`run`: done and verified; `experiments`: all held), 1 the run failed or is not verified, or
 an experiment did not hold, 2 what was asked for cannot be done (a bad spec, an unknown run, a ledger out of reach),
