@@ -223,8 +223,8 @@ class Spec:
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes of the hidden state that one call moves: a pipeline in training moves a micro-batch's."""
-        sequences = self.batch // self.microbatches
+        """Bytes of the hidden state that one call moves: a micro-batch's or request's of one replica of a mesh."""
+        sequences = self.batch // self.dp // self.microbatches
         return sequences * self.tokens_in_flight * self.hidden_size * self.dtype.bytes_per_element
 
     @property

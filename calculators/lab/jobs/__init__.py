@@ -8,6 +8,7 @@ from calculators.lab.choices import Job
 from calculators.lab.jobs.base import RankJob as RankJob
 from calculators.lab.jobs.data import DataJob
 from calculators.lab.jobs.exchange import ExchangeJob
+from calculators.lab.jobs.mesh import MeshJob
 from calculators.lab.jobs.pipeline import PipelineJob
 from calculators.lab.jobs.sharded import ShardedJob
 from calculators.lab.jobs.tensor import TensorJob
@@ -18,6 +19,7 @@ KINDS: dict[Job, type[RankJob]] = {
     Job.SHARDED: ShardedJob,
     Job.TENSOR: TensorJob,
     Job.PIPELINE: PipelineJob,
+    Job.MESH: MeshJob,
     Job.EXCHANGE: ExchangeJob,
 }
 

@@ -92,9 +92,9 @@ class StagedJob(RankJob):
     def _combine_gradients(self) -> None:
         """What comes between the backward pass and the optimizer: nothing where nobody else has these weights."""
 
-    def _part(self, whole: Tensor, mine: Tensor) -> Tensor:
-        """The part of the unsharded gradient `whole` that this rank's `mine` must equal."""
-        return whole
+    def _difference(self, mine: Tensor, wanted: Tensor) -> float:
+        """How far this rank's gradient `mine` is from the unsharded one."""
+        return transformer.relative_difference(mine, wanted)
 
     @torch.no_grad()
     def _verify_prefill(self, whole: transformer.Stack) -> float | None:
@@ -121,6 +121,3 @@ class StagedJob(RankJob):
                 differences.append(self._difference(mine.grad, wanted))
         self.optimizer.zero_grad()
         return max(differences)
-
-    def _difference(self, mine: Tensor, wanted: Tensor) -> float:
-        return transformer.relative_difference(mine, self._part(wanted, mine))
