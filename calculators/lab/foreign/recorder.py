@@ -164,6 +164,8 @@ class Recorder:
         try:
             self.look()
             self._write(is_final=True)
+        except FileNotFoundError:
+            pass  # the meter is gone, and with it the folder: nobody will ask
         except Exception as error:
             print(f"The meter could not write its record: {error}", file=sys.stderr)
 
