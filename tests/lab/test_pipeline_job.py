@@ -8,7 +8,9 @@ from calculators.lab.devices import Placement
 from calculators.lab.measurements import Quantity, Series
 from calculators.lab.plan import Plan, make_plan
 from calculators.lab.spec import Schedule, Spec, SpecError
-from calculators.lab.splits.stages import Stages
+from calculators.lab.splits.in_flight import passes
+from calculators.lab.splits.memory import SAVED
+from calculators.lab.splits.stages import Stages, stages_of
 from calculators.lab.terminal import plan_text
 from tests.lab.conftest import ON_CPU, Outcome
 
@@ -56,7 +58,10 @@ def test_every_schedule_trains_like_the_whole_model_and_sends_what_is_predicted(
     outcome = run(**SIZES, **chunks_of(schedule), phase="training", ranks=2, batch=4, microbatches=4)
 
     assert_proved_and_explained(outcome)
-    assert sum(c.quantity is Quantity.MEMORY for c in outcome.comparisons) == 2 * 3
+    parts = {c.prediction.detail for c in outcome.comparisons if c.quantity is Quantity.MEMORY}
+    splits_backward = schedule in (Schedule.INTERLEAVED_ZERO_BUBBLE, Schedule.ZBV)
+    saved = set() if splits_backward else {"saved for backward"}
+    assert parts == {"weights", "gradients", "optimizer"} | saved
 
 
 @pytest.mark.distributed
@@ -143,6 +148,57 @@ def test_a_rank_holds_the_weights_of_its_stages_as_much_of_gradients_and_no_stat
     assert [held[rank, "weights"] for rank in (0, 1)] == [4 * (4 * layer + ends), 4 * 4 * layer]
     assert [held[rank, "gradients"] for rank in (0, 1)] == [held[rank, "weights"] for rank in (0, 1)]
     assert [held[rank, "optimizer"] for rank in (0, 1)] == [0, 0]
+
+
+def test_what_is_kept_follows_the_micro_batches_in_flight() -> None:
+    given = {"phase": "training", "ranks": 4, "batch": 8, "microbatches": 8}
+    gpipe, one_f_one_b = (
+        {p.rank: p.formula for p in plan_of(**given, schedule=schedule).predictions if p.detail == SAVED}
+        for schedule in ("gpipe", "1f1b")
+    )
+
+    # GPipe keeps all 8 everywhere; with 1F1B the first of 4 stages keeps 4, the last keeps 1.
+    assert [gpipe[rank] / one_f_one_b[rank] for rank in range(4)] == [8 / 4, 8 / 3, 8 / 2, 8 / 1]
+
+
+@pytest.mark.parametrize("number", [4, 8, 12])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "looped-bfs", "interleaved"])
+def test_the_order_of_passes_is_pytorchs_own(schedule: str, number: int) -> None:
+    pytest.importorskip("torch", reason="needs torch: pip install 'sixfold[lab]'")
+    chunks = 2 if Schedule(schedule).has_chunks else 1
+    spec = Spec.parse(
+        {**SIZES, "phase": "training", "schedule": schedule, "ranks": 4, "chunks": chunks}
+        | {"batch": number, "microbatches": number}
+    )
+
+    for rank in range(4):
+        assert list(passes(spec, stages_of(spec), rank)) == order_in_pytorch(spec, rank)
+
+
+def order_in_pytorch(spec: Spec, rank: int) -> list[tuple[int, int]]:
+    """Forward (+1) and backward (−1) passes of a rank's stages, read from the schedule class that would run them."""
+    from torch import nn
+    from torch.distributed.pipelining import schedules
+
+    class Stage:
+        """As much of a stage as a schedule looks at to make its plan."""
+
+        def __init__(self, number: int) -> None:
+            self.stage_index, self.num_stages = number, spec.ranks * spec.chunks
+            self.group_size, self.group_rank, self.submod = spec.ranks, rank, nn.Identity()
+
+    kind = {
+        "gpipe": schedules.ScheduleGPipe,
+        "1f1b": schedules.Schedule1F1B,
+        "looped-bfs": schedules.ScheduleLoopedBFS,
+        "interleaved": schedules.ScheduleInterleaved1F1B,
+    }[spec.schedule]
+    stages = [Stage(number) for number in range(rank, spec.ranks * spec.chunks, spec.ranks)]
+    plan = kind(stages if spec.schedule.has_chunks else stages[0], spec.microbatches)
+    order = plan.pipeline_order or plan._get_pipeline_order()
+    signs = {schedules.FORWARD: 1, schedules.FULL_BACKWARD: -1}
+    actions = [action for action in order[rank] if action is not None and action.computation_type in signs]
+    return [(action.stage_index, signs[action.computation_type]) for action in actions]
 
 
 def test_stages_go_around_the_ranks_or_down_and_back_up() -> None:

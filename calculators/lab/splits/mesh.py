@@ -9,8 +9,9 @@ from calculators.lab.choices import Family, Order
 from calculators.lab.measurements import Prediction
 from calculators.lab.problems import Problem, must_divide
 from calculators.lab.spec import Spec
-from calculators.lab.splits import pipeline, tensor
-from calculators.lab.splits.stages import Stages, crossings, parameters_of
+from calculators.lab.splits import in_flight, pipeline, tensor
+from calculators.lab.splits.memory import parameters
+from calculators.lab.splits.stages import Stages, crossings
 from calculators.predict.collectives import Kind
 
 Place = dict[Family, int]
@@ -136,19 +137,19 @@ def layers_by_rank(spec: Spec) -> tuple[range, ...]:
 
 
 def memory(spec: Spec) -> Iterable[Prediction]:
-    """In training: the weights of a slice of a stage, as much of gradients, and nothing for plain SGD."""
+    """In training: the states of a slice of a stage, and what the micro-batches in flight there keep."""
     if not spec.is_training:
         return
+    stages, sequences = stages_of(spec), spec.batch // spec.dp
     for rank, place in enumerate(mesh_of(spec).places()):
-        yield from pipeline.model_states(rank, _weight_bytes(spec, place["pp"]))
+        yield from in_flight.predictions(
+            spec, stages, rank, place=place["pp"], sequences=sequences, tp=spec.tp
+        )
 
 
 def _weight_bytes(spec: Spec, stage: int) -> int:
     """What one rank holds of a stage."""
-    return spec.dtype.bytes_per_element * parameters_of(
-        spec,
-        spec.layers // spec.pp,
-        is_first=stage == 0,
-        is_last=stage == spec.pp - 1,
-        slices=spec.tp,
+    elements = parameters(
+        spec, layers=spec.layers // spec.pp, is_first=stage == 0, is_last=stage == spec.pp - 1, tp=spec.tp
     )
+    return spec.dtype.bytes_per_element * int(elements)

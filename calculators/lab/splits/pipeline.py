@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 
 from calculators.lab.calls import Call
 from calculators.lab.choices import Schedule
-from calculators.lab.measurements import Prediction, Quantity
+from calculators.lab.measurements import Prediction
 from calculators.lab.problems import Problem, must_divide
 from calculators.lab.spec import Spec
-from calculators.lab.splits.stages import crossings, parameters_of, stages_of
+from calculators.lab.splits import in_flight
+from calculators.lab.splits.stages import crossings, stages_of
 
 _IN_ROUNDS = (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZERO_BUBBLE)
 
@@ -117,19 +118,9 @@ def layers_by_rank(spec: Spec) -> tuple[tuple[int, ...], ...]:
 
 
 def memory(spec: Spec) -> Iterable[Prediction]:
-    """In training: the weights of a rank's stages, as much of gradients, and nothing for plain SGD."""
+    """In training: the states of a rank's stages, and what the micro-batches in flight there keep."""
     if not spec.is_training:
         return
     stages = stages_of(spec)
     for rank in range(spec.ranks):
-        held = stages.on(rank)
-        weights = spec.dtype.bytes_per_element * parameters_of(
-            spec, len(stages.layers_on(rank)), is_first=0 in held, is_last=stages.last in held
-        )
-        yield from model_states(rank, weights)
-
-
-def model_states(rank: int, weights: int) -> Iterator[Prediction]:
-    """What `rank` holds between steps beside its `weights` [bytes], trained by SGD without momentum."""
-    for part, size in (("weights", weights), ("gradients", weights), ("optimizer", 0)):
-        yield Prediction(quantity=Quantity.MEMORY, rank=rank, detail=part, formula=float(size))
+        yield from in_flight.predictions(spec, stages, rank, place=rank, sequences=spec.batch)

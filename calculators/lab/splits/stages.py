@@ -84,17 +84,3 @@ def crossings(spec: Spec, stages: Stages, *, place: Callable[[int], int], sequen
                 destination=destination,
                 is_control=is_control,
             )
-
-
-def parameters_of(spec: Spec, layers: int, *, is_first: bool, is_last: bool, slices: int = 1) -> int:
-    """Weights of a stage of `layers`, where tensor parallelism cuts the matrices of each layer into `slices`.
-
-    Norms, embedding and head stay whole. The first stage has the embedding, the last a norm and the head.
-    """
-    hidden, ends = spec.hidden_size, spec.vocab_size * spec.hidden_size
-    matrices = 4 * hidden * hidden + 2 * hidden * spec.ffn_width
-    return (
-        layers * (matrices // slices + 2 * hidden)
-        + (ends if is_first else 0)
-        + (ends + hidden if is_last else 0)
-    )
