@@ -47,7 +47,6 @@ def measured_run(sessions, *, wire_off_by=0, verified=True, idle=0, by="ada", **
                 rank=p.rank,
                 peer=p.peer,
                 detail=p.detail,
-                detail=p.detail,
                 value=p.predicted + off.get(p.quantity, 0),
                 steps=spec.steps,
             )
