@@ -81,8 +81,6 @@ def part_of(whole: Tensor, name: str, stack: transformer.Stack) -> Tensor:
 
 def sum_gradients(stack: transformer.Stack, group: Any) -> None:
     """Add up the gradients of what every rank holds whole, in one call: each saw its own tokens alone."""
-    if group.size() == 1:
-        return
     slices = {id(module.weight) for module in stack.modules() if isinstance(module, Slice)}
     gradients = [p.grad for p in stack.parameters() if id(p) not in slices and p.grad is not None]
     together = torch.cat([gradient.flatten() for gradient in gradients])
@@ -96,6 +94,7 @@ class TensorJob(RankJob):
 
     def __init__(self, spec: Spec, *, rank: int, group: Any, device: torch.device) -> None:
         self.spec, self.rank, self.group, self.device = spec, rank, group, device
+        self.shares_tokens = spec.sequence and group.size() > 1
         self.whole: transformer.Stack | None = transformer.whole_model(spec, device=device)
         self.model = transformer.copy_of(self.whole, spec)
         cut(self.model, group, by_tokens=spec.sequence, regather=spec.regather)
@@ -125,7 +124,7 @@ class TensorJob(RankJob):
 
     def _own(self, tokens_BT: Tensor) -> Tensor:
         """Those of all tokens that this rank reads."""
-        return sequence.own_tokens(tokens_BT, self.group) if self.spec.sequence else tokens_BT
+        return sequence.own_tokens(tokens_BT, self.group) if self.shares_tokens else tokens_BT
 
     @torch.no_grad()
     def _read(self, tokens_BT: Tensor) -> Tensor:
@@ -136,10 +135,10 @@ class TensorJob(RankJob):
         """One pass forward and backward; what this rank's tokens add to the loss."""
         self.optimizer.zero_grad()
         loss = transformer.language_loss(self.model(self.mine), self.my_targets)
-        if self.spec.sequence:
+        if self.shares_tokens:
             loss = loss / self.group.size()  # the mean is over all ranks' tokens
         loss.backward()
-        if self.spec.sequence:
+        if self.shares_tokens:
             sum_gradients(self.model, self.group)
         return loss.detach()
 
@@ -156,7 +155,7 @@ class TensorJob(RankJob):
 
     def _verify_training(self, whole: transformer.Stack) -> float:
         loss = self._train()
-        if self.spec.sequence:
+        if self.shares_tokens:
             dist.all_reduce(loss, group=self.group)
         targets = transformer.some_tokens(self.spec, device=self.device, salt=1)
         expected = transformer.language_loss(whole(self.tokens), targets)
