@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from calculators.lab.compare import Comparison
-from calculators.lab.guided.claims import Figure, Guided, Level, Result, Variant, Verdict, held_if
+from calculators.lab.guided.claims import Figure, Guided, Level, Result, Verdict, held_if
 from calculators.lab.guided.levels import algorithm_bytes
+from calculators.lab.guided.variants import variant
 from calculators.lab.measurements import Quantity
-from calculators.lab.spec import Spec
 from calculators.lab.splits.memory import SAVED
 from calculators.predict.collectives import Kind
 
@@ -123,13 +123,6 @@ def _nothing_alone(results: Mapping[str, Result]) -> Verdict:
     )
 
 
-def _variant(name: str, title: str, *given: Mapping[str, object]) -> Variant:
-    merged: dict[str, object] = {}
-    for part in given:
-        merged |= part
-    return Variant(name=name, title=title, spec=Spec.parse(merged))
-
-
 EXPERIMENTS = (
     Guided(
         name="sp-same-forward",
@@ -143,9 +136,9 @@ EXPERIMENTS = (
         "reduce-scatter of an all-to-all and a local sum, and the claim is seen on the wire as well.",
         level=Level.ALGORITHM,
         variants=(
-            _variant("tensor", "TP, 2 ranks", _PREFILL),
-            _variant("sequence", "TP + SP, 2 ranks", _PREFILL, _SEQUENCE),
-            _variant(
+            variant("tensor", "TP, 2 ranks", _PREFILL),
+            variant("sequence", "TP + SP, 2 ranks", _PREFILL, _SEQUENCE),
+            variant(
                 "all-to-all",
                 "TP + SP, reduce-scatter by all-to-all",
                 _PREFILL,
@@ -167,10 +160,10 @@ EXPERIMENTS = (
         "weights' gradients: two more all-gathers a layer. Ask what an implementation does before you quote a number.",
         level=Level.ALGORITHM,
         variants=(
-            _variant("tensor", "TP, 2 ranks", _TRAINING),
-            _variant("kept", "TP + SP, gathered input kept", _TRAINING, _SEQUENCE),
-            _variant("regathered", "TP + SP, gathered again", _TRAINING, _SEQUENCE, {"regather": True}),
-            _variant(
+            variant("tensor", "TP, 2 ranks", _TRAINING),
+            variant("kept", "TP + SP, gathered input kept", _TRAINING, _SEQUENCE),
+            variant("regathered", "TP + SP, gathered again", _TRAINING, _SEQUENCE, {"regather": True}),
+            variant(
                 "all-to-all",
                 "TP + SP, gathered again, reduce-scatter by all-to-all",
                 _TRAINING,
@@ -191,8 +184,8 @@ EXPERIMENTS = (
         "inputs stay whole on every rank. Sequence parallelism cuts those, too.",
         level=Level.MEMORY,
         variants=(
-            _variant("tensor", "TP, 2 ranks", _TRAINING),
-            _variant("regathered", "TP + SP, gathered again", _TRAINING, _SEQUENCE, {"regather": True}),
+            variant("tensor", "TP, 2 ranks", _TRAINING),
+            variant("regathered", "TP + SP, gathered again", _TRAINING, _SEQUENCE, {"regather": True}),
         ),
         judge=_saves_activations,
     ),
@@ -206,8 +199,8 @@ EXPERIMENTS = (
         "rank in that group there is nobody to share with. A long sequence on one device asks for context parallelism.",
         level=Level.WIRE,
         variants=(
-            _variant("without", "1 rank", _TRAINING, {"ranks": 1}),
-            _variant("alone", "1 rank, SP on", _TRAINING, _SEQUENCE, {"ranks": 1}),
+            variant("without", "1 rank", _TRAINING, {"ranks": 1}),
+            variant("alone", "1 rank, SP on", _TRAINING, _SEQUENCE, {"ranks": 1}),
         ),
         judge=_nothing_alone,
     ),
