@@ -192,7 +192,9 @@ class Spec:
 
     @property
     def caveat(self) -> str:
-        """What a reader must know before its numbers; empty where a model really ran."""
+        """What a reader must know before its numbers; empty where a model ran as models do."""
+        if self.has_experts:
+            return DRAWN
         return "" if self.has_model else ALONE
 
     @property
@@ -228,10 +230,19 @@ class Spec:
         return sequences * self.tokens_in_flight * self.hidden_size * self.dtype.bytes_per_element
 
     @property
+    def has_experts(self) -> bool:
+        """Whether its feed-forward blocks are mixtures of experts; one expert is a dense block."""
+        return self.experts > 1 and (self.job is Job.EXPERT or (self.job is Job.MESH and self.ep > 1))
+
+    @property
     def parameters(self) -> int:
-        """Weights of the whole model: a layer has 4·h² + 2·h·f + 2·h, the ends 2·V·h + h."""
+        """Weights of the whole model: a layer has 4·h² + 2·h·f + 2·h, with E experts 2·h·f of each and E·h; the ends
+        2·V·h + h.
+        """
         h = self.hidden_size
-        return self.layers * (4 * h * h + 2 * h * self.ffn_width + 2 * h) + 2 * self.vocab_size * h + h
+        blocks, router = (self.experts, self.experts * h) if self.has_experts else (1, 0)
+        layer = 4 * h * h + blocks * 2 * h * self.ffn_width + router + 2 * h
+        return self.layers * layer + 2 * self.vocab_size * h + h
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON and forms want them; `Spec.parse` reads them back."""
@@ -265,6 +276,10 @@ def experiment_names() -> list[str]:
 
 
 ALONE = "No model computes here: the ranks only make the calls, on random numbers, and check what each call must give."
+DRAWN = (
+    "Which experts a token visits is drawn from the seed, as unequally as the skew says: the plan must know it before "
+    "the run. The router only learns how much each answer counts."
+)
 
 _FAMILY_OF: dict[Job, Family] = {
     Job.DATA: "dp",

@@ -6,8 +6,10 @@ import torch
 
 from calculators.lab.choices import Job
 from calculators.lab.jobs.base import RankJob as RankJob
+from calculators.lab.jobs.context import ContextJob
 from calculators.lab.jobs.data import DataJob
 from calculators.lab.jobs.exchange import ExchangeJob
+from calculators.lab.jobs.expert import ExpertJob
 from calculators.lab.jobs.mesh import MeshJob
 from calculators.lab.jobs.pipeline import PipelineJob
 from calculators.lab.jobs.sharded import ShardedJob
@@ -19,6 +21,8 @@ KINDS: dict[Job, type[RankJob]] = {
     Job.SHARDED: ShardedJob,
     Job.TENSOR: TensorJob,
     Job.PIPELINE: PipelineJob,
+    Job.CONTEXT: ContextJob,
+    Job.EXPERT: ExpertJob,
     Job.MESH: MeshJob,
     Job.EXCHANGE: ExchangeJob,
 }
