@@ -10,11 +10,12 @@ from torch.nn import functional as F
 from calculators.lab.jobs import blockwise
 from calculators.lab.jobs.ring_attention import Share
 from calculators.lab.measurements import Quantity
+from calculators.lab.plan import make_plan
 from calculators.lab.spec import Spec, SpecError
 from calculators.lab.splits import calls_of, split_of
 from calculators.predict.collectives import TEXTBOOK, sent_bytes
 from calculators.predict.traffic.context import context_parallel
-from tests.lab.conftest import Outcome
+from tests.lab.conftest import ON_CPU, Outcome
 
 SMALL = {
     "job": "context",
@@ -67,7 +68,7 @@ def test_sharded_equals_unsharded_and_no_byte_of_a_mebibyte_call_is_unexplained(
     "given",
     [
         {"attention": "ring", "ranks": 3, "zigzag": True},
-        {"attention": "key-value-gather", "ranks": 3, "zigzag": True},
+        {"attention": "key-value-gather", "ranks": 3, "zigzag": True, "reduce_scatter": "all-to-all"},
         {"attention": "ulysses", "ranks": 4},
     ],
     ids=lambda given: given["attention"],
@@ -214,3 +215,25 @@ def test_ulysses_deals_whole_heads() -> None:
         "(rule R10). Take 3 or 6, or another number of ranks."
     ]
     assert context(ranks=3, tokens=48, attention="ring").ranks == 3
+
+
+def test_blocks_whose_scores_do_not_fit_are_refused() -> None:
+    assert refused(ranks=2, tokens=16_384, batch=4) == [
+        "The scores of a block, 8,192 queries with as many keys, would need about 16.0 GiB on all ranks together, "
+        "and the lab stops at 8 GiB. Take fewer tokens, sequences or heads, or more ranks."
+    ]
+    assert context(ranks=4, tokens=16_384, batch=4).tokens == 16_384
+    assert context(ranks=2, tokens=16_384, batch=4, attention="ulysses").tokens == 16_384
+
+
+def test_gradients_of_gathered_keys_and_values_can_move_what_the_formula_says_on_gloo_too() -> None:
+    given = {"ranks": 4, "tokens": 64, "attention": "key-value-gather"}
+
+    assert excess(**given) > 0
+    assert excess(**given, reduce_scatter="all-to-all") == 0
+
+
+def excess(**given: object) -> float:
+    """What gloo should move beyond the formula, all ranks together."""
+    predictions = make_plan(context(**given), ON_CPU).predictions
+    return sum(p.backend_excess for p in predictions if p.quantity is Quantity.WIRE)

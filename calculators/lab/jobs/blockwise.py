@@ -1,6 +1,9 @@
 """Attention to keys and values that come in blocks: each block's answer is right for that block alone, and answers
 merge exactly, because each carries the log of the sum its softmax was divided by.
 
+A kernel would work in tiles that fit its fast memory; here the scores of a block are there whole for a moment, and
+none is kept.
+
 Tensor names end in their shape: B sequences, A heads, T tokens, D elements of a head. Everything is summed in float32.
 """
 
@@ -14,7 +17,8 @@ def attend(q_BATD: Tensor, k_BATD: Tensor, v_BATD: Tensor, *, is_causal: bool) -
     """What the queries take from one block, and the log of each query's softmax sum (B, A, T)."""
     scores_BATT = _scores(q_BATD, k_BATD, is_causal=is_causal)
     log_sum_BAT = scores_BATT.logsumexp(dim=-1)
-    return (scores_BATT - log_sum_BAT[..., None]).exp() @ v_BATD.float(), log_sum_BAT
+    weights_BATT = scores_BATT.sub_(log_sum_BAT[..., None]).exp_()
+    return weights_BATT @ v_BATD.float(), log_sum_BAT
 
 
 def merge(mixed_BATD: Tensor, log_sum_BAT: Tensor, more_BATD: Tensor, log_sum_of_more_BAT: Tensor) -> None:
@@ -41,13 +45,14 @@ def gradients(
     anew, not kept. `shift_BAT` is each query's output times its gradient, summed (arXiv 2205.14135 §B.2).
     """
     scale = 1 / math.sqrt(q_BATD.size(-1))
-    weights_BATT = (_scores(q_BATD, k_BATD, is_causal=is_causal) - log_sum_BAT[..., None]).exp()
-    weight_gradient_BATT = out_gradient_BATD @ v_BATD.float().transpose(-1, -2)
-    score_gradient_BATT = weights_BATT * (weight_gradient_BATT - shift_BAT[..., None]) * scale
+    weights_BATT = _scores(q_BATD, k_BATD, is_causal=is_causal).sub_(log_sum_BAT[..., None]).exp_()
+    of_values_BATD = weights_BATT.transpose(-1, -2) @ out_gradient_BATD
+    of_weights_BATT = out_gradient_BATD @ v_BATD.float().transpose(-1, -2)
+    of_scores_BATT = of_weights_BATT.sub_(shift_BAT[..., None]).mul_(weights_BATT).mul_(scale)
     return (
-        score_gradient_BATT @ k_BATD.float(),
-        score_gradient_BATT.transpose(-1, -2) @ q_BATD.float(),
-        weights_BATT.transpose(-1, -2) @ out_gradient_BATD,
+        of_scores_BATT @ k_BATD.float(),
+        of_scores_BATT.transpose(-1, -2) @ q_BATD.float(),
+        of_values_BATD,
     )
 
 

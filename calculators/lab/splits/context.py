@@ -3,11 +3,15 @@
 from collections.abc import Iterable, Iterator
 
 from calculators.lab.calls import Call
+from calculators.lab.limits import MAX_BYTES
 from calculators.lab.measurements import Prediction
 from calculators.lab.problems import Problem, must_divide
 from calculators.lab.spec import Attention, Spec
 from calculators.lab.splits import memory as held
 from calculators.predict.collectives import Kind
+
+SCORE_BYTES = 4
+"""Attention's scores are float32 in every element type."""
 
 
 def contradictions(spec: Spec) -> Iterator[Problem]:
@@ -29,6 +33,21 @@ def contradictions(spec: Spec) -> Iterator[Problem]:
             f"{spec.attention_heads} attention heads cannot be dealt to {spec.ranks} ranks evenly. "
             "Ulysses swaps each rank's tokens for whole heads (rule R10).",
             "ranks",
+        )
+    else:
+        yield from _scores(spec)
+
+
+def _scores(spec: Spec) -> Iterator[Problem]:
+    """Blocks whose scores would not fit: each rank works on one, and for a moment holds its scores twice."""
+    block = spec.batch * spec.attention_heads * (spec.tokens // spec.ranks) ** 2 * SCORE_BYTES
+    needed = 2 * spec.ranks * block
+    if needed > MAX_BYTES:
+        yield Problem(
+            "tokens",
+            f"The scores of a block, {spec.tokens // spec.ranks:,} queries with as many keys, would need about "
+            f"{needed / 2**30:,.1f} GiB on all ranks together, and the lab stops at {MAX_BYTES // 2**30} GiB. "
+            "Take fewer tokens, sequences or heads, or more ranks.",
         )
 
 
