@@ -8,6 +8,7 @@ on. When ranks compute on a GPU but talk through gloo it also stages the tensors
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -227,6 +228,12 @@ class WatchedWork(dist.Work):
         return bool(self._inner.is_completed())
 
     def get_future(self) -> Any:
+        """What DistributedDataParallel waits for itself, in C++, when all gradients are there.
+
+        It does so in a callback at the end of the backward pass. One queued here comes first, and its wait is noted.
+        """
+        with suppress(RuntimeError):  # nothing is queued outside of a backward pass
+            torch.autograd.Variable._execution_engine.queue_callback(self.wait)
         return self._inner.get_future()
 
     def _source_rank(self) -> int:

@@ -94,6 +94,7 @@ class _Ranks:
     def __init__(
         self, context: ForkServerContext, plan: Plan, where: Homes, work: Callable[..., None] | None
     ) -> None:
+        self._plan = plan
         self._processes: dict[int, ForkServerProcess] = {}
         self._pipes: dict[int, Connection] = {}
         self._ends: dict[int, Connection] = {}
@@ -182,14 +183,19 @@ class _Ranks:
         except (EOFError, OSError):
             del self._pipes[rank]
             pipe.close()
-            self._bury(rank)
+            self._bury(rank, events)
 
-    def _bury(self, rank: int) -> None:
+    def _bury(self, rank: int, events: list[Event]) -> None:
         process = self._processes[rank]
         process.join()
         code = process.exitcode
-        if code and not any(failed.rank == rank for _, failed in self._failures):
+        if code == -signal.SIGKILL and self._plan.expects_loss_of(rank) and self._is_measuring(rank):
+            events.append(Log(rank=None, text=self._plan.loss_sentence))
+        elif code and not any(failed.rank == rank for _, failed in self._failures):
             self._fail(time.monotonic(), Failed(rank=rank, reason=_how_it_ended(code)))
+
+    def _is_measuring(self, rank: int) -> bool:
+        return rank in self._progress and self._progress[rank].part == "measure"
 
     def _fail(self, at: float, failed: Failed) -> None:
         self._failures.append((at, failed))

@@ -90,7 +90,7 @@ class Metering:
             for name, value in now.items():
                 self.report(quantity, value, detail=name)
         if self.wire is not None:
-            sent = [now - then for now, then in zip(self.wire.read(), self._sent, strict=True)]
+            sent = [now - then for now, then in zip(self._read_at_last(self.wire), self._sent, strict=True)]
             self.report(Quantity.WIRE, sum(sent))
             for peer, value in enumerate(sent):
                 if peer != self.rank:
@@ -99,7 +99,7 @@ class Metering:
     def watch_time(self, job: RankJob, *, step_seconds: float, finish: Callable[[], None]) -> None:
         """Take some more steps and tell what the rank did in them; every rank takes as many."""
         steps = min(_MOST_TIMELINE_STEPS, max(1, int(TIMELINE_SECONDS / max(step_seconds, 1e-6))))
-        if self.wire is not None:
+        if self.wire is not None and not self.plan.loses_a_rank:
             steps = self.wire.agree(steps)
         recorder = Recorder()
         groups.watch(recorder)
@@ -114,10 +114,18 @@ class Metering:
         for doing, seconds in recorder.seconds().items():
             self.report(Quantity.SECONDS, seconds, detail=doing, steps=steps)
 
+    def _read_at_last(self, wire: WireMeter) -> list[int]:
+        """What was sent to each peer; a lost rank takes part in no reading, so the others read their own sockets."""
+        if not self.plan.loses_a_rank:
+            return wire.read()
+        wire.wait_for_loss_of(self.plan.spec.lost_rank)
+        return wire.read_alone()
+
     def leave(self) -> None:
         """Part from the others together, so that nobody sees a closed connection as a failure."""
         if self.wire is not None:
-            self.wire.barrier()
+            if not self.plan.loses_a_rank:
+                self.wire.barrier()
             self.wire.close()
 
     def report(

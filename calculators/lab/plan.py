@@ -8,7 +8,7 @@ from calculators.lab.calls import Call
 from calculators.lab.devices import Placement
 from calculators.lab.measurements import Prediction
 from calculators.lab.spec import Spec
-from calculators.lab.splits import calls_of, split_of
+from calculators.lab.splits import calls_of, data, split_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,23 @@ class Plan:
     @property
     def world_size(self) -> int:
         return self.spec.ranks
+
+    @property
+    def loses_a_rank(self) -> bool:
+        """Whether a rank is to be killed halfway, and the others go on."""
+        return self.spec.lost_rank >= 0
+
+    def expects_loss_of(self, rank: int) -> bool:
+        """Whether `rank` is the one to be killed."""
+        return self.loses_a_rank and rank == self.spec.lost_rank
+
+    @property
+    def loss_sentence(self) -> str:
+        """What is said when it was."""
+        step = data.lost_at_step(self.spec)
+        return (
+            f"rank {self.spec.lost_rank} was killed at step {step} of {self.spec.steps}; the others serve on"
+        )
 
     @property
     def calls_per_step(self) -> int:

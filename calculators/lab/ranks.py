@@ -77,6 +77,9 @@ def run_rank(plan: Plan, *, rank: int, store: dist.Store, say: Callable[[Event],
     meters.finish()
     say(StepSeconds(rank=rank, seconds=tuple(seconds)))
     meters.report(Quantity.STEP_SECONDS, statistics.median(seconds))
+    if (verified := job.verify_again()) is not None:
+        say(verified)
+        say(Log(rank=rank, text="afterwards " + verified.sentence(*spec.compared)))
     for name, values in job.series().items():
         say(Series(rank=rank, name=name, values=tuple(values)))
     if placement.staged:

@@ -29,6 +29,10 @@ class RankJob(ABC):
         Leaves the job ready to step.
         """
 
+    def verify_again(self) -> Verified | None:
+        """The same after the measured steps, from a job whose verdict had to wait for what happens in them."""
+        return None
+
     @abstractmethod
     def step(self) -> None:
         """One token, one prompt or one training step; returns when this rank is through with it."""

@@ -20,13 +20,11 @@ from calculators.lab.jobs.base import RankJob
 from calculators.lab.limits import VERIFIED_TOKENS
 from calculators.lab.measurements import Verified
 from calculators.lab.spec import Gradients, Spec
+from calculators.lab.splits.data import DISTANCE, LOSS, SERVED, lost_at_step
 
 LEARNING_RATE = 1e-3
 REMEMBERED_WEIGHTS = 2**20
 """Of how many weights, over all measured steps, a rank remembers the values to compare replicas afterwards."""
-DISTANCE = "distance from the replicas' mean, as a share of it"
-LOSS = "loss"
-SERVED = "tokens served"
 
 
 class DataJob(RankJob):
@@ -49,6 +47,7 @@ class DataJob(RankJob):
         self.tokens = self._share(self.batch)
         self.targets = self._share(self.batch_targets)
         self._taken = 0
+        self._worst = 0.0
         self._losses: list[Tensor] = []
         self._remembered: list[Tensor] = []
 
@@ -65,7 +64,7 @@ class DataJob(RankJob):
     def step(self) -> None:
         """Decode one token, read one prompt or learn once from this rank's share; or be lost when its time has come."""
         measured = self._taken - self.spec.warmup_steps
-        if self.rank == self.spec.lost_rank and measured == self.spec.steps // 2:
+        if self.rank == self.spec.lost_rank and measured == lost_at_step(self.spec):
             os.kill(os.getpid(), signal.SIGKILL)
         self._taken += 1
         if not self.spec.is_training:
@@ -90,21 +89,32 @@ class DataJob(RankJob):
             told[DISTANCE] = self._distances()
         return told
 
-    def verify(self) -> Verified:
-        """Compare with the unsharded model: this share's logits; or loss, every gradient and the loss one update on."""
+    def verify(self) -> Verified | None:
+        """Compare with the unsharded model: this share's logits; or loss, every gradient and the loss one update on.
+
+        A replica that is to outlive another has its verdict afterwards.
+        """
         whole, self.whole = self.whole, None  # nobody needs it again
         if whole is None:
             raise RuntimeError("a job is verified once, before its first step")
-        worst = self._verify_training(whole) if self.spec.is_training else self._verify_serving(whole)
-        return Verified(rank=self.rank, worst=worst, tolerance=transformer.tolerance(self.spec))
+        self._worst = self._verify_training(whole) if self.spec.is_training else self._verify_serving(whole)
+        return None if self._outlives_another else self._verdict()
 
     def verify_again(self) -> Verified | None:
-        """Whether this replica still serves what it must although another was lost."""
-        if self.spec.lost_rank < 0:
+        """Whether this replica still serves what it must although another was lost; the worst of before and after."""
+        if not self._outlives_another:
             return None
         self.model.forget()
-        worst = self._verify_serving(transformer.whole_model(self.spec, device=self.device))
-        return Verified(rank=self.rank, worst=worst, tolerance=transformer.tolerance(self.spec))
+        again = self._verify_serving(transformer.whole_model(self.spec, device=self.device))
+        self._worst = max(self._worst, again)
+        return self._verdict()
+
+    @property
+    def _outlives_another(self) -> bool:
+        return self.spec.lost_rank not in (-1, self.rank)
+
+    def _verdict(self) -> Verified:
+        return Verified(rank=self.rank, worst=self._worst, tolerance=transformer.tolerance(self.spec))
 
     # How the model is spread over the ranks; the sharded job does it otherwise.
 
@@ -116,8 +126,8 @@ class DataJob(RankJob):
     def _updates(self) -> Any:
         return torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, foreach=False)
 
-    def _whole_gradient(self, weight: nn.Parameter) -> Tensor:
-        """The gradient of all of `weight` on this rank."""
+    def _gradient_beside(self, weight: nn.Parameter, expected: Tensor) -> Tensor:
+        """The gradient of `weight`, to compare with `expected`, which has that of the unsharded model."""
         if weight.grad is None:
             raise RuntimeError("a weight has no gradient after a training step")
         return weight.grad
@@ -193,7 +203,7 @@ class DataJob(RankJob):
 
     def _gradient_differences(self, whole: transformer.Stack) -> list[float]:
         return [
-            transformer.relative_difference(self._whole_gradient(mine), theirs.grad)
+            transformer.relative_difference(self._gradient_beside(mine, theirs.grad), theirs.grad)
             for mine, theirs in zip(self.model.parameters(), whole.parameters(), strict=True)
             if theirs.grad is not None
         ]

@@ -57,9 +57,15 @@ class ShardedJob(DataJob):
             foreach=False,
         )
 
-    def _whole_gradient(self, weight: nn.Parameter) -> Tensor:
-        gradient = super()._whole_gradient(weight)
-        return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+    def _gradient_beside(self, weight: nn.Parameter, expected: Tensor) -> Tensor:
+        """Of a slice, `expected` with this rank's rows put in: together the ranks compare all of it, without a call."""
+        gradient = super()._gradient_beside(weight, expected)
+        if not isinstance(gradient, DTensor):
+            return gradient
+        whole, mine = expected.clone(), gradient.to_local()
+        if mine.numel():
+            whole.chunk(self.spec.ranks)[self.rank].copy_(mine)
+        return whole
 
     def _remember(self) -> None:
         """Nothing: a slice has no replica to be compared with."""

@@ -5,6 +5,7 @@ receiver, and a reading only counts once both ends agree.
 """
 
 import json
+import select
 import time
 from datetime import timedelta
 from typing import Any
@@ -79,6 +80,32 @@ class WireMeter:
                 raise NeverQuiet(
                     f"{PATIENCE_SECONDS:.0f} s after the last call the sockets of rank {self.rank} still "
                     f"disagree with their other ends: sent {second[0]}, received {second[1]}."
+                )
+
+    def wait_for_loss_of(self, peer: int) -> None:
+        """Wait until `peer` has closed its connections to this rank, as it does at the latest when it dies."""
+        for connection in self._peers.get(peer, ()):
+            poll = select.poll()
+            poll.register(connection.end, select.POLLRDHUP)  # a reset wakes it, too
+            poll.poll()
+
+    def read_alone(self) -> list[int]:
+        """Bytes sent so far to each peer (index), by this rank's sockets alone: for when a peer was lost.
+
+        No other rank is asked, so both ends are not compared; two looks at one's own must agree. Raises
+        `NeverQuiet` when they do not within `PATIENCE_SECONDS`.
+        """
+        patience = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            first = self._now()
+            time.sleep(STILL_SECONDS)
+            second = self._now()
+            if first == second:
+                return second[0]
+            if time.monotonic() > patience:
+                raise NeverQuiet(
+                    f"{PATIENCE_SECONDS:.0f} s after the last call the sockets of rank {self.rank} still move: "
+                    f"sent {first[0]}, then {second[0]}."
                 )
 
     def agree(self, number: int) -> int:

@@ -17,6 +17,11 @@ BUCKET_BYTES = 25 * 2**20
 ADAM_MOMENTS = 2
 """Numbers that AdamW remembers of each weight, in the weight's own type."""
 
+# What a replica follows through the measured steps.
+DISTANCE = "distance from the replicas' mean, as a share of it"
+LOSS = "loss"
+SERVED = "tokens served"
+
 
 def contradictions(spec: Spec) -> Iterator[Problem]:
     """An equal share of the batch for every replica, and survivors where one is lost."""
@@ -77,6 +82,11 @@ def buckets(spec: Spec) -> tuple[int, ...]:
             filled.append(current)
             current = 0
     return (*filled, current) if current else tuple(filled)
+
+
+def lost_at_step(spec: Spec) -> int:
+    """After how many measured steps `lost_rank` is killed: half of them."""
+    return spec.steps // 2
 
 
 def layers_by_rank(spec: Spec) -> tuple[range, ...]:
