@@ -90,6 +90,28 @@ def test_eight_ranks_train_replicas_of_pipelines_of_slices(run: Callable[..., Ou
     assert_proved_and_explained(outcome, "tp all-reduce", "pp send", "dp all-reduce")
 
 
+@pytest.mark.distributed
+@pytest.mark.parametrize("phase", ["prefill", "training"])
+def test_tokens_visit_the_experts_of_their_group_and_replicas_of_experts_learn_alike(
+    run: Callable[..., Outcome], phase: str
+) -> None:
+    outcome = run(**SIZES, phase=phase, ranks=4, ep=2, dp=2, experts=4)
+
+    sums = ["dp all-reduce"] if phase == "training" else []
+    assert_proved_and_explained(outcome, "ep all-to-all", *sums)
+
+
+def test_groups_of_experts_exchange_among_themselves_and_sum_what_they_have_in_common() -> None:
+    plan = plan_of(phase="training", ranks=4, ep=2, dp=2, experts=4)
+
+    exchanges, (shared, experts) = plan.calls[:-2], plan.calls[-2:]
+    assert [call.groups for call in exchanges] == [((0, 1),), ((0, 1),), ((2, 3),), ((2, 3),)]
+    assert exchanges[0].parts != exchanges[2].parts  # each group has tokens of its own
+    of_experts = 2 * 4 * 2 * 32 * 64
+    assert (shared.payload_bytes, shared.groups) == (4 * (plan.spec.parameters - of_experts), ())
+    assert (experts.payload_bytes, experts.groups) == (4 * of_experts // 2, ((0, 2), (1, 3)))
+
+
 def test_the_order_says_which_family_stays_inside_a_host() -> None:
     # Two hosts of two ranks: 0 and 1, 2 and 3. Decode: 2 all-reduces a layer, 1 layer a stage.
     inside, across = (
@@ -152,6 +174,34 @@ def test_each_stage_sums_what_it_holds_and_the_ends_hold_more() -> None:
             "schedule",
             "schedule is “zbv”, but each rank of a mesh holds one stage. Take “gpipe” or “1f1b”, or run the pipeline "
             "job.",
+        ),
+        (
+            {"ep": 2, "tp": 2},
+            "ep",
+            "ep is 2, but tp is 2 and pp is 1. The lab composes experts with replicas (dp) only: set tp and pp to 1, "
+            "or ep to 1.",
+        ),
+        (
+            {"ep": 2, "dp": 4},
+            "ranks",
+            "ranks is 4, but ep × dp is 2 × 4 = 8. Every rank has one place in the mesh: make the two equal.",
+        ),
+        (
+            {"ep": 4, "experts": 1, "top_k": 1},
+            "experts",
+            "experts is 1, but ep is 4: one expert is a dense block, and nothing can be dealt out. Take 4 experts or "
+            "more, or the data job.",
+        ),
+        (
+            {"ep": 2, "dp": 2, "microbatches": 2},
+            "microbatches",
+            "microbatches is 2, but around experts a step takes the batch whole. Leave it at 1.",
+        ),
+        (
+            {"ep": 2, "dp": 2, "batch": 6},
+            "batch",
+            "A batch of 6 sequences cannot be dealt to 4 ranks evenly. Around the experts each rank works on its own "
+            "sequences, as many as the others. Take 4 or 8, or another number of ranks.",
         ),
         (
             {"tp": 2, "dp": 2, "batch": 5},

@@ -12,6 +12,7 @@ from calculators.lab.jobs.exchange import ExchangeJob
 from calculators.lab.jobs.expert import ExpertJob
 from calculators.lab.jobs.mesh import MeshJob
 from calculators.lab.jobs.pipeline import PipelineJob
+from calculators.lab.jobs.replicated_experts import ReplicatedExpertsJob
 from calculators.lab.jobs.sharded import ShardedJob
 from calculators.lab.jobs.tensor import TensorJob
 from calculators.lab.spec import Spec
@@ -30,4 +31,5 @@ KINDS: dict[Job, type[RankJob]] = {
 
 def build(spec: Spec, *, rank: int, group: Any, device: torch.device) -> RankJob:
     """This rank's part of the job that `spec` names, talking over `group`."""
-    return KINDS[spec.job](spec, rank=rank, group=group, device=device)
+    kind = ReplicatedExpertsJob if spec.job is Job.MESH and spec.ep > 1 else KINDS[spec.job]
+    return kind(spec, rank=rank, group=group, device=device)

@@ -34,11 +34,7 @@ class ExpertJob(RankJob):
     def __init__(self, spec: Spec, *, rank: int, group: Any, device: torch.device) -> None:
         self.spec, self.rank, self.group = spec, rank, group
         self.whole: transformer.Stack | None = whole_model(spec, device=device)
-        if spec.has_experts:
-            routing = routing_of(spec)
-            self.model = mixture.copy_of(self.whole, spec, routing, rank=rank, group=group)
-        else:
-            self.model = transformer.copy_of(self.whole, spec)
+        self.model = self._part(self.whole)
         self.mixtures = mixture.mixtures(self.model)
         self.modules = (self.model,)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, foreach=False)
@@ -86,6 +82,12 @@ class ExpertJob(RankJob):
             worst = self._verify_forward(whole, times=VERIFIED_TOKENS if self.spec.is_decode else 1)
         return Verified(rank=self.rank, worst=worst, tolerance=transformer.tolerance(self.spec))
 
+    def _part(self, whole: transformer.Stack) -> transformer.Stack:
+        """Of the model with all experts what this rank holds."""
+        if not self.spec.has_experts:
+            return transformer.copy_of(whole, self.spec)
+        return mixture.copy_of(whole, self.spec, routing_of(self.spec), rank=self.rank, group=self.group)
+
     def _mine(self, whole: Tensor) -> Tensor:
         """This rank's sequences, in memory of their own."""
         return whole.chunk(self.spec.ranks)[self.rank].clone()
@@ -104,8 +106,12 @@ class ExpertJob(RankJob):
         loss = transformer.language_loss(self.model(self.tokens), self.targets) / self.spec.ranks
         loss.backward()
         if self.sums:
-            sum_gradients(self.everywhere, self.weights_group)
+            self._sum_gradients()
         return loss.detach()
+
+    def _sum_gradients(self) -> None:
+        """Of the weights that other ranks hold as well; an expert's gradients are whole where it lives."""
+        sum_gradients(self.everywhere, self.weights_group)
 
     @torch.no_grad()
     def _verify_forward(self, whole: transformer.Stack, *, times: int) -> float:

@@ -1,4 +1,7 @@
-"""Several families at once, on a mesh of ranks: tensor parallelism in the stages of pipelines, and replicas of both."""
+"""Several families at once, on a mesh of ranks: tensor parallelism in the stages of pipelines, and replicas of both.
+
+Where there are experts, `replicated_experts` has what is asked for and called.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,7 +12,7 @@ from calculators.lab.choices import Family, Order
 from calculators.lab.measurements import Prediction
 from calculators.lab.problems import Problem, must_divide
 from calculators.lab.spec import Spec
-from calculators.lab.splits import in_flight, pipeline, tensor
+from calculators.lab.splits import in_flight, pipeline, replicated_experts, tensor
 from calculators.lab.splits.memory import parameters
 from calculators.lab.splits.stages import Stages, crossings
 from calculators.predict.collectives import Kind
@@ -66,6 +69,9 @@ def stages_of(spec: Spec) -> Stages:
 
 def contradictions(spec: Spec) -> Iterator[Problem]:
     """As many ranks as the mesh has places, and whatever each of its families asks for."""
+    if spec.ep > 1:
+        yield from replicated_experts.contradictions(spec)
+        return
     if spec.tp * spec.pp * spec.dp != spec.ranks:
         yield Problem(
             "ranks",
@@ -105,6 +111,9 @@ def contradictions(spec: Spec) -> Iterator[Problem]:
 
 def calls(spec: Spec) -> Iterator[Call]:
     """All-reduces inside layers, sends between stages, and one all-reduce of a rank's gradients among replicas."""
+    if spec.ep > 1:
+        yield from replicated_experts.calls(spec)
+        return
     mesh, stages = mesh_of(spec), stages_of(spec)
     sequences = spec.batch // spec.dp
     if spec.tp > 1:
@@ -131,7 +140,9 @@ def calls(spec: Spec) -> Iterator[Call]:
 
 
 def layers_by_rank(spec: Spec) -> tuple[range, ...]:
-    """The layers of its stage, or of each a slice."""
+    """The layers of its stage, or of each a slice; around experts something of all."""
+    if spec.ep > 1:
+        return (range(spec.layers),) * spec.ranks
     stages = stages_of(spec)
     return tuple(stages.layers_of(place["pp"]) for place in mesh_of(spec).places())
 
@@ -139,6 +150,9 @@ def layers_by_rank(spec: Spec) -> tuple[range, ...]:
 def memory(spec: Spec) -> Iterable[Prediction]:
     """In training: the states of a slice of a stage, and what the micro-batches in flight there keep."""
     if not spec.is_training:
+        return
+    if spec.ep > 1:
+        yield from replicated_experts.memory(spec)
         return
     stages, sequences = stages_of(spec), spec.batch // spec.dp
     for rank, place in enumerate(mesh_of(spec).places()):
