@@ -1,14 +1,14 @@
 """Guided experiments: the claims of the lessons, each with the runs that test it and a judge that reads them."""
 
-from calculators.lab.guided import data, sequence, sharded, tensor
+from calculators.lab.guided import data, pipeline, sequence, serving, sharded, tensor
 from calculators.lab.guided.claims import Guided as Guided
 from calculators.lab.guided.claims import Outcome as Outcome
 from calculators.lab.guided.claims import Verdict as Verdict
 from calculators.lab.problems import Problem, SpecError
 
-GUIDED: dict[str, Guided] = {
-    one.name: one for module in (data, sharded, tensor, sequence) for one in module.EXPERIMENTS
-}
+_MODULES = (data, sharded, tensor, pipeline, serving, sequence)
+
+GUIDED: dict[str, Guided] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
 """Every guided experiment by its name, in the order of the lessons."""
 
 
