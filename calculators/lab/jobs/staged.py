@@ -41,16 +41,17 @@ class StagedJob(RankJob):
         self.is_last = stages.rank_of(stages.last) == place
         weights = [weight for module in modules for weight in module.parameters()]
         self.optimizer = torch.optim.SGD(weights, lr=1e-3, foreach=False)
-        self.tokens = transformer.some_tokens(spec, device=device)
-        self.targets = transformer.some_tokens(spec, device=device, salt=1)
+        self.all_tokens = transformer.some_tokens(spec, device=device)
+        self.all_targets = transformer.some_tokens(spec, device=device, salt=1)
+        # Copies: autograd would keep the whole batch for a view of some rows.
+        self.tokens, self.targets = self.all_tokens[rows].clone(), self.all_targets[rows].clone()
         self.ring: Ring | None = None
-        mine = self.tokens[rows]
         if spec.is_decode:
             (stage,) = modules
-            self.ring = Ring(spec, stage, mine, place=place, ranks=stages.ranks, group=group)
+            self.ring = Ring(spec, stage, self.tokens, place=place, ranks=stages.ranks, group=group)
         else:
             self.pipeline = Pipeline(
-                spec, modules, stages, place=place, sequences=len(mine), group=group, device=device
+                spec, modules, stages, place=place, sequences=len(self.tokens), group=group, device=device
             )
 
     def step(self) -> None:
@@ -61,7 +62,7 @@ class StagedJob(RankJob):
             self._train()
             self.optimizer.step()
         else:
-            self.pipeline.forward(self.tokens[self.rows])
+            self.pipeline.forward(self.tokens)
 
     def verify(self) -> Verified | None:
         """Compare with the unsharded model: logits on the last stage or, in training, loss and all gradients."""
@@ -85,7 +86,7 @@ class StagedJob(RankJob):
     def _train(self) -> list[Tensor]:
         """Fresh gradients of all micro-batches; their losses on the last stage."""
         self.optimizer.zero_grad()
-        losses = self.pipeline.train(self.tokens[self.rows], self.targets[self.rows])
+        losses = self.pipeline.train(self.tokens, self.targets)
         self._combine_gradients()
         return losses
 
@@ -98,18 +99,16 @@ class StagedJob(RankJob):
 
     @torch.no_grad()
     def _verify_prefill(self, whole: transformer.Stack) -> float | None:
-        logits = self.pipeline.forward(self.tokens[self.rows])
-        return (
-            None if logits is None else transformer.relative_difference(logits, whole(self.tokens[self.rows]))
-        )
+        logits = self.pipeline.forward(self.tokens)
+        return None if logits is None else transformer.relative_difference(logits, whole(self.tokens))
 
     def _verify_training(self, whole: transformer.Stack) -> float:
         losses = self._train()
-        logits = whole(self.tokens)
-        transformer.language_loss(logits, self.targets).backward()
+        logits = whole(self.all_tokens)
+        transformer.language_loss(logits, self.all_targets).backward()
         differences = [0.0]
         if self.is_last:
-            expected = transformer.language_loss(logits[self.rows], self.targets[self.rows])
+            expected = transformer.language_loss(logits[self.rows], self.targets)
             loss = torch.stack([loss.detach() for loss in losses]).mean()
             differences.append(transformer.relative_difference(loss, expected.detach()))
         theirs = dict(whole.named_parameters())
