@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from calculators.lab.calls import Call
 from calculators.lab.compare import TOLERATED_SHARE, Comparison, matrix
 from calculators.lab.measurements import Event, Log, Prediction, Progress, Quantity, StepSeconds, Verified
 from calculators.lab.plan import Plan
@@ -34,12 +35,13 @@ def plan_text(plan: Plan) -> str:
     where = _where(placement.device, placement.backend, placement.staged)
     part = "a slice of " if spec.job is Job.TENSOR else ""
     held = [f"  rank {rank}: {part}{_layers(held)}" for rank, held in enumerate(plan.layers_by_rank)]
-    group = "One group of all ranks:\n" + "\n".join(held) if held else ""
+    together = "Ranks of the mesh" if spec.job is Job.MESH else "One group of all ranks"
+    group = f"{together}:\n" + "\n".join(held) if held else ""
     calls = [
         [
             f"  {call.times:,} ×",
             str(call.op),
-            "all ranks" if call.is_collective else f"{call.source} → {call.destination}",
+            _callers(call),
             f"{call.payload_bytes:,} B",
             call.what + (" (control)" if call.is_control else ""),
         ]
@@ -265,6 +267,14 @@ class Bars:
 
 def _log_line(event: "Log | LogLine") -> str:
     return event.text if event.rank is None else f"rank {event.rank}: {event.text}"
+
+
+def _callers(call: Call) -> str:
+    """Who makes a call: “all ranks”, “2 groups of 4”, “0 → 1”."""
+    if not call.is_collective:
+        return f"{call.source} → {call.destination}"
+    number = len(call.groups)
+    return f"{number} group{'s' * (number > 1)} of {len(call.groups[0])}" if number else "all ranks"
 
 
 def _layers(held: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from calculators.lab.measurements import Quantity
 from calculators.lab.plan import Plan, make_plan
 from calculators.lab.spec import Spec, SpecError
+from calculators.lab.terminal import plan_text
 from tests.lab.conftest import ON_CPU, Outcome
 
 SIZES = {
@@ -144,6 +145,14 @@ def formula(plan: Plan) -> list[list[float]]:
         if p.quantity is Quantity.PAIR and p.peer is not None:
             cells[p.rank][p.peer] = p.formula
     return cells
+
+
+def test_a_plan_says_which_groups_make_a_call() -> None:
+    text = plan_text(plan_of(phase="training", ranks=8, tp=2, pp=2, dp=2, microbatches=2))
+
+    assert "Ranks of the mesh:\n  rank 0: layer 0\n" in text
+    assert "4 groups of 2" in text
+    assert "2 → 0" in text
 
 
 def test_replicas_that_serve_never_speak() -> None:
