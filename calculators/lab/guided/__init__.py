@@ -1,12 +1,22 @@
 """Guided experiments: the claims of the lessons, each with the runs that test it and a judge that reads them."""
 
-from calculators.lab.guided import data, pipeline, sequence, serving, sharded, tensor
+from calculators.lab.guided import (
+    composed,
+    context,
+    data,
+    expert,
+    pipeline,
+    sequence,
+    serving,
+    sharded,
+    tensor,
+)
 from calculators.lab.guided.claims import Guided as Guided
 from calculators.lab.guided.claims import Outcome as Outcome
 from calculators.lab.guided.claims import Verdict as Verdict
 from calculators.lab.problems import Problem, SpecError
 
-_MODULES = (data, sharded, tensor, pipeline, serving, sequence)
+_MODULES = (data, sharded, tensor, pipeline, serving, sequence, context, expert, composed)
 
 GUIDED: dict[str, Guided] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
 """Every guided experiment by its name, in the order of the lessons."""

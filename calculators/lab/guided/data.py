@@ -192,8 +192,8 @@ EXPERIMENTS = (
         lesson="data-parallelism",
         claim="A data-parallel training step hands over each gradient once, whatever the batch: all-reduces of the "
         "whole gradient's size.",
-        about="What is handed over is the size of the model's gradients. What a ring sends for it is 2(n−1)/n of that, "
-        "and the wire adds the headers of messages.",
+        about="What is handed over is the size of the model's gradients. What a ring sends for it is 2(n−1)/n of "
+        "that, and the wire adds the headers of messages.",
         level=Level.HANDED,
         variants=(variant("training", "2 replicas", _TRAINING),),
         judge=_one_gradient,

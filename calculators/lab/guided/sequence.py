@@ -196,7 +196,8 @@ EXPERIMENTS = (
         lesson="sp-or-cp",
         claim="At TP = 1 sequence parallelism does nothing: it sends nothing and saves nothing.",
         about="It cuts what tensor parallelism leaves whole, over the ranks of the tensor-parallel group. With one "
-        "rank in that group there is nobody to share with. A long sequence on one device asks for context parallelism.",
+        "rank in that group there is nobody to share with. A long sequence on one device asks for context "
+        "parallelism.",
         level=Level.WIRE,
         variants=(
             variant("without", "1 rank", _TRAINING, {"ranks": 1}),

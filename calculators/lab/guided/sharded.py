@@ -145,9 +145,9 @@ EXPERIMENTS = (
         family="dp",
         lesson="sharded-data-parallelism",
         claim="ZeRO-2 sends what plain data parallelism does; ZeRO-3 sends 1.5 times that.",
-        about="An all-reduce is a reduce-scatter and an all-gather, so up to stage 2 nothing is added. Stage 3 gathers "
-        "the weights again for the backward pass. The claim is about the algorithm: gloo's reduce-scatter is a whole "
-        "all-reduce, so on its wire FSDP sends twice plain data parallelism's bytes.",
+        about="An all-reduce is a reduce-scatter and an all-gather, so up to stage 2 nothing is added. Stage 3 "
+        "gathers the weights again for the backward pass. The claim is about the algorithm: gloo's reduce-scatter "
+        "is a whole all-reduce, so on its wire FSDP sends twice plain data parallelism's bytes.",
         level=Level.ALGORITHM,
         variants=(
             _PLAIN,

@@ -22,9 +22,8 @@ from calculators.lab.jobs.shared_weights import group_for_weights, sum_gradients
 from calculators.lab.limits import VERIFIED_TOKENS
 from calculators.lab.measurements import Verified
 from calculators.lab.spec import Spec
-from calculators.lab.splits.routing import routing_of
+from calculators.lab.splits.routing import DROPPED, RECEIVED, routing_of
 
-RECEIVED, DROPPED = "copies received in a layer", "copies dropped in a layer"
 """What a rank follows: copies of tokens that its experts computed, and copies of its own tokens that found no place."""
 
 

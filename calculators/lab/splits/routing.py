@@ -10,6 +10,9 @@ from calculators.lab.calls import Counts
 from calculators.lab.spec import Spec
 from calculators.predict.traffic.expert import capacity
 
+RECEIVED, DROPPED = "copies received in a layer", "copies dropped in a layer"
+"""What a rank follows through the measured steps."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Copies:
