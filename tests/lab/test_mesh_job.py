@@ -68,7 +68,12 @@ def test_requests_decode_through_slices_of_stages_and_the_token_ids_go_home(
 @pytest.mark.distributed
 def test_one_mebibyte_a_call_is_explained_to_the_byte_on_both_axes(run: Callable[..., Outcome]) -> None:
     outcome = run(
-        **{**SIZES, "hidden_size": 512, "tokens": 256}, phase="prefill", ranks=4, tp=2, pp=2, microbatches=2
+        **{**SIZES, "hidden_size": 64, "tokens": 64, "batch": 128},
+        phase="prefill",
+        ranks=4,
+        tp=2,
+        pp=2,
+        microbatches=2,
     )
 
     assert (

@@ -88,9 +88,9 @@ def test_every_schedule_reads_prompts_forward_alone(run: Callable[..., Outcome],
 
 @pytest.mark.distributed
 def test_one_mebibyte_a_call_is_explained_to_the_byte_forward_and_back(run: Callable[..., Outcome]) -> None:
-    sizes = {**SIZES, "layers": 4, "hidden_size": 512, "tokens": 512}
+    sizes = {**SIZES, "layers": 4, "hidden_size": 64, "tokens": 64}
 
-    outcome = run(**sizes, phase="training", schedule="zbv", chunks=2, ranks=2, batch=2, microbatches=2)
+    outcome = run(**sizes, phase="training", schedule="zbv", chunks=2, ranks=2, batch=128, microbatches=2)
 
     assert outcome.plan.spec.activation_bytes == 2**20
     assert_proved_and_explained(outcome)
