@@ -124,7 +124,8 @@ class DataJob(RankJob):
         return DistributedDataParallel(model, process_group=self.group, gradient_as_bucket_view=True)
 
     def _updates(self) -> Any:
-        return torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, foreach=False)
+        # One kernel a weight: through DTensor every elementary operation costs its own dispatch.
+        return torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, fused=True)
 
     def _gradient_beside(self, weight: nn.Parameter, expected: Tensor) -> Tensor:
         """The gradient of `weight`, to compare with `expected`, which has that of the unsharded model."""
