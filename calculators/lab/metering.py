@@ -13,6 +13,7 @@ from calculators.lab import groups
 from calculators.lab.jobs.base import RankJob
 from calculators.lab.measurements import Event, Log, Measurement, Quantity
 from calculators.lab.meters import CannotSee, memory
+from calculators.lab.meters.machine import MachineMeters
 from calculators.lab.meters.sockets import why_wire_is_unseen
 from calculators.lab.meters.timeline import Recorder
 from calculators.lab.meters.wire import WireMeter
@@ -22,7 +23,7 @@ IDLE_SECONDS = 0.05
 """How long the idle control keeps its hands off the wire."""
 TIMELINE_SECONDS = 0.25
 """A timeline follows whole steps until about so much is told."""
-_MOST_TIMELINE_STEPS = 20
+_FEWEST_TIMELINE_STEPS, _MOST_TIMELINE_STEPS = 3, 20
 
 
 class Metering:
@@ -45,6 +46,7 @@ class Metering:
             self.wire = WireMeter(store, rank=rank, size=plan.world_size, timeout_seconds=limit)
         else:
             self._once(f"Wire bytes are not measured: {unseen}.")
+        self._machine = MachineMeters(plan, rank=rank, say=lambda text: say(Log(rank=rank, text=text)))
 
     def watch_memory(self, job: RankJob) -> None:
         """Take one training step and report what it held; the step is a warm-up step like the others."""
@@ -76,6 +78,7 @@ class Metering:
             time.sleep(IDLE_SECONDS)
             self._sent = self.wire.read()
             self.report(Quantity.IDLE, sum(self._sent) - sum(before))
+        self._machine.start()
         self._calls, self._handed = _counted()
 
     def finish(self) -> None:
@@ -87,7 +90,8 @@ class Metering:
         ):
             now.subtract(then)
             self.report(quantity, now.total())
-            for name, value in now.items():
+            planned = {call.name: 0 for call in self.plan.calls if call.is_made_by(self.rank)}
+            for name, value in (planned | now).items():
                 self.report(quantity, value, detail=name)
         if self.wire is not None:
             sent = [now - then for now, then in zip(self._read_at_last(self.wire), self._sent, strict=True)]
@@ -95,12 +99,15 @@ class Metering:
             for peer, value in enumerate(sent):
                 if peer != self.rank:
                     self.report(Quantity.PAIR, value, peer=peer)
+        for quantity, detail, seen in self._machine.finish():
+            self.report(quantity, seen, detail=detail)
 
     def watch_time(self, job: RankJob, *, step_seconds: float, finish: Callable[[], None]) -> None:
         """Take some more steps and tell what the rank did in them; every rank takes as many."""
-        steps = min(_MOST_TIMELINE_STEPS, max(1, int(TIMELINE_SECONDS / max(step_seconds, 1e-6))))
-        if self.wire is not None and not self.plan.loses_a_rank:
-            steps = self.wire.agree(steps)
+        wanted = int(TIMELINE_SECONDS / max(step_seconds, 1e-6))
+        steps = min(_MOST_TIMELINE_STEPS, max(_FEWEST_TIMELINE_STEPS, wanted))
+        if not self.plan.loses_a_rank:
+            steps = self._agree(steps)
         recorder = Recorder()
         groups.watch(recorder)
         try:
@@ -113,6 +120,14 @@ class Metering:
         self._say(recorder.timeline(self.rank))
         for doing, seconds in recorder.seconds().items():
             self.report(Quantity.SECONDS, seconds, detail=doing, steps=steps)
+
+    def _agree(self, steps: int) -> int:
+        """The fewest of what every rank would take; over the job's own group where the meters have none."""
+        if self.wire is not None:
+            return self.wire.agree(steps)
+        fewest = torch.tensor([steps], device=self.device)
+        dist.all_reduce(fewest, op=dist.ReduceOp.MIN)
+        return int(fewest)
 
     def _read_at_last(self, wire: WireMeter) -> list[int]:
         """What was sent to each peer; a lost rank takes part in no reading, so the others read their own sockets."""
