@@ -6,8 +6,7 @@ from calculators.lab.devices import Placement
 from calculators.lab.measurements import Prediction, Quantity
 from calculators.lab.plan import Plan, make_plan
 from calculators.lab.spec import Family, Spec
-from calculators.runs import remarks_on, size_of, title_of
-from calculators.units import counted
+from calculators.runs.words import place_of, remarks_on, size_of, title_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class Forecast:
 
     @property
     def title(self) -> str:
-        return f"{title_of(self.spec)}, on {counted(self.spec.ranks, 'rank')}"
+        return f"{title_of(self.spec)}, {place_of(self.spec)}"
 
     @property
     def unit(self) -> str:

@@ -2,7 +2,8 @@
 
    <figure data-chart="NAME"> holds <div class="plot" id="NAME-plot"> and <script type="application/json" id="NAME-figure">.
    A colour may be a custom property of the style sheet, "var(--tp)": it is read at drawing time, so a figure follows
-   light and dark. A figure that htmx swaps in is drawn anew; a plot kept by hx-preserve changes in place. */
+   light and dark. A figure that htmx swaps in is drawn anew; a plot kept by hx-preserve changes in place.
+   One with data-file="NAME" can be kept as a picture of that name. */
 (() => {
   "use strict";
 
@@ -25,6 +26,26 @@
       displayModeBar: false,
       responsive: true,
     });
+    if (figure.dataset.file) offer(figure, plot);
+  };
+
+  // Buttons under a figure that save what it shows, in the colours that it has at that moment.
+  const offer = (figure, plot) => {
+    if (figure.querySelector(".save")) return;
+    const line = document.createElement("p");
+    line.className = "save no-print";
+    line.append("Save the picture as ");
+    for (const format of ["png", "svg"]) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "plain";
+      button.textContent = format.toUpperCase();
+      button.addEventListener("click", () => {
+        Plotly.downloadImage(plot, { format, filename: figure.dataset.file, scale: format === "png" ? 2 : 1, width: plot.clientWidth, height: plot.clientHeight });
+      });
+      line.append(button);
+    }
+    plot.after(line);
   };
 
   const withColours = (value, style) => {

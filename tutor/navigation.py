@@ -10,9 +10,11 @@ LINKS = (
     ("Lessons", "lessons:index"),
     ("Practice", "quizzes:index"),
     ("Calculate", "calculators:index"),
-    ("Runs", "calculators:runs"),
+    ("Lab", "calculators:runs"),
     ("Glossary", "glossary"),
 )
+ALSO_UNDER = {"calculators:runs": ("calculators:experiments",)}
+"""Other sections that belong to one of the links."""
 THEMES = (("", "as the system"), ("light", "light"), ("dark", "dark"))
 THEME_COOKIE = "theme"
 
@@ -30,18 +32,20 @@ def surroundings(request: HttpRequest) -> dict[str, object]:
     """Context of `base.html`."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
     return {
-        "navigation": [_link(name, address, request.path) for name, address in _addresses()],
+        "navigation": [_link(name, places, request.path) for name, places in _addresses()],
         "theme": theme if theme in dict(THEMES) else "",
         "themes": THEMES,
     }
 
 
 @cache  # the same on every page
-def _addresses() -> tuple[tuple[str, str], ...]:
-    return tuple((name, reverse(view)) for name, view in LINKS)
+def _addresses() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each link's name, its address, and the addresses of other sections that it stands for."""
+    return tuple((name, tuple(map(reverse, (view, *ALSO_UNDER.get(view, ()))))) for name, view in LINKS)
 
 
-def _link(name: str, address: str, path: str) -> Link:
-    section = address if address.endswith("/") else address.rpartition("/")[0] + "/"
-    current = "page" if path == address else "true" if path.startswith(section) else ""
+def _link(name: str, places: tuple[str, ...], path: str) -> Link:
+    address = places[0]
+    sections = (place if place.endswith("/") else place.rpartition("/")[0] + "/" for place in places)
+    current = "page" if path == address else "true" if path.startswith(tuple(sections)) else ""
     return Link(name=name, address=address, current=current)

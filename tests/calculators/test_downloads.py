@@ -5,9 +5,9 @@ import io
 
 from django.urls import reverse
 
-from calculators import runs
 from calculators.lab import store
 from calculators.lab.spec import Spec
+from calculators.runs.downloads import plain_cell
 from tests.calculators.made_runs import measured_run
 
 
@@ -41,7 +41,7 @@ def test_the_csv_has_a_row_for_every_comparison(client, ledger):
 
 
 def test_text_in_a_csv_is_never_a_formula():
-    cells = [runs.plain_cell(text) for text in ("=1+1", "+1", "-1", "@x", "\tx", "plain", -48.0, None)]
+    cells = [plain_cell(text) for text in ("=1+1", "+1", "-1", "@x", "\tx", "plain", -48.0, None)]
 
     assert cells == ["'=1+1", "'+1", "'-1", "'@x", "'\tx", "plain", -48, ""]
 

@@ -1,10 +1,6 @@
 """The pages of a run that makes calls alone say so, in the colour and the words of its family."""
 
-import re
-from pathlib import Path
-
 import pytest
-from django.conf import settings
 from django.urls import reverse
 
 from calculators.exchange_trials import CalculatedCalls, exchange_trial
@@ -24,12 +20,6 @@ EXPERTS = {
     "skew": 1.2,
     "steps": 10,
 }
-
-MODELS_OWN = {
-    *("phase", "layers", "attention_heads", "ffn_width", "vocab_size"),
-    *("batch", "tokens", "microbatches", "schedule", "qkv"),
-}
-STYLES = Path(settings.BASE_DIR, "static", "lab.css").read_text()
 
 
 def page_of(run_id):
@@ -62,7 +52,7 @@ def test_a_finished_exchange_says_that_no_model_computed_and_that_its_calls_are_
     assert "Calls of expert parallelism, dispatch and combine, on 4 ranks" in said
     assert f"Run {run_id}: 2 repeats of the calls a step; 256 KiB (262,144 B) in a call. {ALONE}" in said
     assert "Each call gave what it must." in said
-    assert "Bytes that each rank's sockets sent over 10 steps." in said
+    assert "Bytes that each rank’s sockets sent over 10 steps." in said
     assert "split model" not in said
     assert 'class="badge family-ep">EP<' in response.content.decode()
 
@@ -164,23 +154,3 @@ def test_the_experiments_run_what_their_notes_say():
         "ring-exchange": "Context parallelism",
         "experts-exchange": "Expert parallelism",
     }
-
-
-@pytest.mark.parametrize(
-    ("given", "unread"),
-    [
-        ({"job": "tensor"}, {"pattern", "call_bytes", "repeats", "skew"}),
-        ({"job": "exchange", "pattern": "ring"}, MODELS_OWN | {"hidden_size", "skew"}),
-        ({"job": "exchange", "pattern": "experts"}, MODELS_OWN),
-    ],
-)
-def test_the_form_hides_just_what_the_job_does_not_read(given, unread):
-    first, *exchange = re.findall(
-        r"^\.spec:(.+?) :is\((.+?)\)(?:,| \{ display: none; \})$", STYLES, re.MULTILINE
-    )
-    rules = [first] if given["job"] != "exchange" else exchange[: 1 if given["pattern"] == "experts" else 2]
-    hidden = {name.removeprefix(".field-") for _, names in rules for name in names.split(", ")}
-
-    written = Spec.parse(given).to_toml()
-
-    assert hidden == unread == {name for name in Spec.parse(given).to_dict() if f"{name} = " not in written}

@@ -1,10 +1,15 @@
 """Starting a run: what will run is said before it does, and one click makes one run."""
 
+import re
+
 import pytest
 from django.urls import reverse
 
 from calculators.lab import store
-from calculators.lab.spec import experiment
+from calculators.lab.fields import is_read
+from calculators.lab.reading import CHOICES, READERS
+from calculators.lab.spec import Job, experiment, experiment_names
+from calculators.runs.spec_form import DECIDING
 from tests.calculators.made_runs import measured_run
 from tests.calculators.reading import words
 
@@ -14,6 +19,17 @@ PAGE = reverse("calculators:new-run")
 def queued(sessions):
     with sessions.reading() as session:
         return store.latest_runs(session, limit=10)
+
+
+def said_in(response, name):
+    """What the form says in an input that is shown."""
+    found = re.search(rf'<input(?=[^>]* id="id_{name}")[^>]* value="([^"]*)"', response.content.decode())
+    return found and found[1]
+
+
+def shown_in(response):
+    """The names of the fields that are shown."""
+    return set(re.findall(r'<div class="field (?:switch )?field-(\w+)"', response.content.decode()))
 
 
 def asked(name="tensor-decode", **changes):
@@ -37,16 +53,14 @@ def test_an_experiment_is_asked_for_by_name(client, ledger):
     response = client.get(PAGE, {"experiment": "pipeline-training"})
 
     assert "From the experiment pipeline-training." in words(response)
-    assert 'name="microbatches" value="4"' in response.content.decode()
+    assert said_in(response, "microbatches") == "4"
 
 
 def test_an_unknown_experiment_is_named_with_those_there_are(client, ledger):
     response = client.get(PAGE, {"experiment": "nothing"})
 
-    assert (
-        "There is no experiment “nothing”. Those that ship are experts-exchange, gradients-exchange"
-        in words(response)
-    )
+    known = ", ".join(experiment_names())
+    assert f"There is no experiment “nothing”. Those that ship are {known}." in words(response)
 
 
 def test_a_run_can_be_asked_for_again(client, ledger):
@@ -55,7 +69,7 @@ def test_a_run_can_be_asked_for_again(client, ledger):
     response = client.get(PAGE, {"again": run_id})
 
     assert f"From run {run_id}." in words(response)
-    assert 'name="layers" value="3"' in response.content.decode()
+    assert said_in(response, "layers") == "3"
 
 
 @pytest.mark.parametrize("again", ["999", "x", "٣", "-1", "1e9"])
@@ -152,3 +166,87 @@ def test_the_forecast_says_what_cannot_run(client):
     response = client.get(reverse("calculators:forecast"), asked(ranks="17"))
 
     assert "ranks is 17, but this lab stops at 16 ranks." in words(response)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown", "hidden"),
+    [
+        ({"job": "tensor"}, {"qkv", "layers", "sequence"}, {"regather", "schedule", "pattern", "link_mbit"}),
+        ({"job": "tensor", "sequence": "true"}, {"regather", "reduce_scatter"}, {"schedule"}),
+        ({"job": "pipeline", "phase": "training"}, {"schedule", "chunks"}, {"qkv", "sequence"}),
+        ({"job": "pipeline", "phase": "decode"}, {"microbatches"}, {"schedule", "chunks"}),
+        (
+            {"job": "exchange", "pattern": "ring"},
+            {"pattern", "call_bytes"},
+            {"skew", "hidden_size", "layers", "phase"},
+        ),
+        ({"job": "exchange", "pattern": "experts"}, {"skew", "hidden_size"}, {"batch", "layers"}),
+        ({"job": "tensor", "hosts": "2"}, {"link_mbit", "delay_ms", "jitter_ms"}, {"pattern"}),
+        ({"job": "mesh", "ep": "2"}, {"tp", "pp", "dp", "ep", "experts"}, {"zero"}),
+    ],
+)
+def test_only_the_fields_that_the_job_reads_are_shown(client, given, shown, hidden):
+    response = client.get(reverse("calculators:spec-fields"), given, headers={"HX-Request": "true"})
+
+    fields = shown_in(response)
+    assert shown <= fields
+    assert not hidden & fields
+    assert 'id="forecast"' in response.content.decode()
+
+
+def test_which_fields_are_shown_depends_on_no_other_than_the_form_asks_again_for():
+    for job in Job:
+        usual = {"job": job}
+        for name in set(CHOICES) - set(DECIDING):
+            sets = {
+                frozenset(field for field in READERS if is_read(field, usual | {name: value}))
+                for value in CHOICES[name]
+            }
+            assert len(sets) == 1, (job, name)
+
+
+def test_what_was_said_in_a_field_that_is_hidden_comes_back_with_it(client):
+    hidden = client.get(reverse("calculators:spec-fields"), {"job": "pipeline", "qkv": "separate"})
+
+    assert '<input type="hidden" name="qkv" value="separate">' in hidden.content.decode()
+
+
+def test_without_a_script_the_fields_of_another_job_are_asked_for_and_nothing_starts(signed_in, ledger):
+    response = signed_in.post(PAGE, asked(job="pipeline", layers="6", show="fields"))
+
+    assert "microbatches" in shown_in(response)
+    assert said_in(response, "layers") == "6"
+    assert queued(ledger) == []
+
+
+def test_a_switch_that_is_not_ticked_is_off(signed_in, ledger):
+    spec = {name: value for name, value in asked().items() if name not in ("sequence", "regather", "zigzag")}
+    signed_in.post(PAGE, spec)
+    signed_in.post(PAGE, spec | {"phase": "prefill", "sequence": "true", "nonce": "n2"})
+
+    assert [run.spec.sequence for run in queued(ledger)] == [True, False]
+
+
+def test_a_wrong_value_in_a_field_that_is_not_read_stops_nothing(signed_in, ledger):
+    signed_in.post(PAGE, asked(schedule="guess"))
+
+    assert len(queued(ledger)) == 1
+
+
+def test_a_run_of_a_guided_experiment_can_be_changed_first(signed_in, ledger):
+    response = signed_in.get(PAGE, {"guided": "two-all-reduces", "variant": "training"})
+
+    assert "“Training, 2 ranks” of the guided experiment two-all-reduces" in words(response)
+    assert said_in(response, "batch") == "2"
+    assert 'href="/experiments/two-all-reduces/">Back to the experiment' in response.content.decode()
+
+
+def test_a_run_is_made_again_with_one_click(signed_in, ledger):
+    run_id = measured_run(ledger, by="grace", layers=3)
+
+    response = signed_in.post(reverse("calculators:run-again", args=[run_id]), {"nonce": "again"})
+    signed_in.post(reverse("calculators:run-again", args=[run_id]), {"nonce": "again"})
+
+    newest, old = queued(ledger)
+    assert response.headers["Location"] == reverse("calculators:run", args=[newest.id])
+    assert (newest.spec, newest.submitted_by) == (old.spec, "ada")

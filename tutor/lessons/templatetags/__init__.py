@@ -1,0 +1,1 @@
+"""What templates of any app may ask of the lessons."""
