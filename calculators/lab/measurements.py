@@ -42,6 +42,11 @@ class Quantity(StrEnum):
         """What a value counts."""
         return _UNITS.get(self, "B")
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is a count that a sound prediction meets, rather than a time that varies from step to step."""
+        return self.unit in ("B", "calls")
+
 
 _UNITS = {
     Quantity.CALLS: "calls",

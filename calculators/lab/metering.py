@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from calculators.lab import groups
 from calculators.lab.jobs.base import RankJob
-from calculators.lab.measurements import Event, Log, Measurement, Quantity
+from calculators.lab.measurements import Doing, Event, Log, Measurement, Quantity
 from calculators.lab.meters import CannotSee, memory
 from calculators.lab.meters.machine import MachineMeters
 from calculators.lab.meters.sockets import why_wire_is_unseen
@@ -114,6 +114,9 @@ class Metering:
             for _ in range(steps):
                 job.step()
                 finish()
+            if self.wire is not None and not self.plan.loses_a_rank:
+                with recorder.wait(Doing.IDLE, "until every rank is through"):
+                    self.wire.barrier()  # else whoever is through first would seem never to have waited
         finally:
             groups.watch(None)
         recorder.stop()

@@ -2,9 +2,10 @@
 
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from calculators.lab.calls import Call
 from calculators.lab.compare import TOLERATED_SHARE, Comparison, matrix
@@ -14,6 +15,9 @@ from calculators.lab.spec import Job, Spec
 
 if TYPE_CHECKING:  # a dry run does without SQLAlchemy
     from calculators.lab.store import LogLine, Run
+
+
+_Told = TypeVar("_Told", Prediction, Comparison)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
@@ -70,9 +74,8 @@ def predictions_table(predictions: Iterable[Prediction]) -> str:
     """Each quantity of each rank in its named parts; pairs are left to the matrix."""
     header = ["rank", "quantity", "formula", "backend", "framing", "control", "predicted"]
     rows = [
-        [str(p.rank), str(p.quantity), *map(_number, _parts(p)), _number(p.predicted)]
-        for p in sorted(predictions, key=lambda p: p.rank)
-        if p.peer is None
+        [str(p.rank), _named(p), *map(_number, _parts(p)), _number(p.predicted)]
+        for p in _worth_a_line(predictions)
     ]
     return table(header, rows, left=2)
 
@@ -86,15 +89,14 @@ def comparisons_table(comparisons: Iterable[Comparison]) -> str:
     rows = [
         [
             str(c.rank),
-            str(c.quantity),
+            _named(c.prediction),
             *map(_number, _parts(c.prediction)),
             _number(c.predicted),
             _number(c.measured),
             _number(c.unexplained, signed=True),
             _share(c),
         ]
-        for c in sorted(comparisons, key=lambda c: c.rank)
-        if c.peer is None
+        for c in _worth_a_line(comparisons)
     ]
     return table(header, rows, left=2)
 
@@ -108,9 +110,9 @@ def verdicts(comparisons: Iterable[Comparison]) -> list[str]:
                 f"✗ The idle control of rank {c.rank} read {_number(c.measured)} B, not 0: something else "
                 "used its sockets, so its wire bytes cannot be trusted."
             )
-        elif c.peer is None and not c.is_explained:
+        elif c.peer is None and c.quantity.is_counted and not c.is_explained:
             said.append(
-                f"✗ {str(c.quantity).capitalize()} of rank {c.rank}: {_share(c)} is unexplained. "
+                f"✗ {_named(c.prediction).capitalize()} of rank {c.rank}: {_share(c)} is unexplained. "
                 f"{TOLERATED_SHARE:.0%} or more unexplained is a failure of the model."
             )
     return said
@@ -134,7 +136,7 @@ def run_text(
     if comparisons:
         steps = comparisons[0].steps
         pieces.append(
-            f"Over {steps:,} measured steps; calls are counts, everything else is bytes:\n\n"
+            f"Over {steps:,} measured steps; calls are counts, seconds are seconds, everything else is bytes:\n\n"
             + comparisons_table(comparisons)
         )
         pieces.append("\n".join(verdicts(comparisons)))
@@ -313,6 +315,26 @@ def _verified(run: "Run", verifications: Sequence[Verified]) -> list[str]:
     return said
 
 
+def _worth_a_line(given: Iterable[_Told]) -> list[_Told]:
+    """Rank by rank, without pairs, and without a kind of call that is all there is of its total."""
+    lines = [one for one in given if one.peer is None]
+    kinds = Counter((one.quantity, one.rank) for one in lines)
+    alone = {Quantity.CALLS, Quantity.HANDED}
+    return sorted(
+        (
+            one
+            for one in lines
+            if not (one.detail and one.quantity in alone and kinds[one.quantity, one.rank] == 2)
+        ),
+        key=lambda one: one.rank,
+    )
+
+
+def _named(prediction: Prediction) -> str:
+    """The quantity and, where it has several, which of them: “bytes held: weights”."""
+    return f"{prediction.quantity}: {prediction.detail}" if prediction.detail else str(prediction.quantity)
+
+
 def _parts(prediction: Prediction) -> tuple[float, float, float, float]:
     return prediction.formula, prediction.backend_excess, prediction.framing, prediction.control
 
@@ -332,6 +354,6 @@ def _share(comparison: Comparison) -> str:
 
 
 def _number(value: float, *, signed: bool = False) -> str:
-    """Whole numbers as such; a part of a byte (a formula that does not divide) to one place."""
-    digits = "0" if float(value).is_integer() else "1"
+    """Whole numbers as such; a part of a byte (a formula that does not divide) to one place, seconds to five."""
+    digits = "0" if float(value).is_integer() else "1" if abs(value) >= 100 else "5"
     return f"{value:{'+' if signed and value else ''},.{digits}f}"

@@ -89,7 +89,7 @@ def test_a_run_that_is_done_and_verified_prints_its_table_and_exits_with_0(lab, 
     assert re.search(r"^Run 1 · tensor decode · done in \d+\.\d\d s$", out, re.MULTILINE)
     assert "✓ rank 1: sharded equals unsharded: largest difference 3e-07, tolerance 6e-05" in out
     assert re.search(r"^0 +wire bytes sent .* 0 +0\.00%$", out, re.MULTILINE)
-    assert "Over 10 measured steps; calls are counts, everything else is bytes:" in out
+    assert "Over 10 measured steps; calls are counts, seconds are seconds, everything else is bytes:" in out
     assert "Median time of a step: 12.00 ms on rank 0." in out
     assert "✗" not in out
     assert "rank 0: measure" in err

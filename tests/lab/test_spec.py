@@ -32,6 +32,12 @@ def test_the_experiments_say_how_many_bytes_a_call_moves() -> None:
         "pipeline-decode": 8_192,
         "tensor-training": 262_144,
         "pipeline-training": 262_144,
+        "data-training": 262_144,
+        "sharded-training": 131_072,
+        "sequence-training": 262_144,
+        "context-training": 524_288,
+        "expert-training": 262_144,
+        "mesh-decode": 8_192,
     }
 
 
@@ -310,6 +316,7 @@ def test_an_unknown_experiment_names_those_there_are() -> None:
         experiment("../tensor-decode")
 
     assert str(caught.value) == (
-        "There is no experiment “../tensor-decode”. Those that ship are experts-exchange, gradients-exchange, "
-        "pipeline-decode, pipeline-training, ring-exchange, tensor-decode, tensor-training."
+        "There is no experiment “../tensor-decode”. Those that ship are context-training, data-training, "
+        "expert-training, experts-exchange, gradients-exchange, mesh-decode, pipeline-decode, pipeline-training, "
+        "ring-exchange, sequence-training, sharded-training, tensor-decode, tensor-training."
     )
