@@ -73,7 +73,7 @@ class Forecast:
         ]
 
     def _of(self, quantity: Quantity) -> list[Prediction]:
-        return [p for p in self.plan.predictions if p.quantity is quantity]
+        return [p for p in self.plan.predictions if p.quantity is quantity and not p.detail]
 
 
 def forecast(spec: Spec) -> Forecast:

@@ -32,9 +32,9 @@
   // Buttons under a figure that save what it shows, in the colours that it has at that moment.
   const offer = (figure, plot) => {
     if (figure.querySelector(".save")) return;
-    const line = document.createElement("p");
+    const line = document.createElement("span");
     line.className = "save no-print";
-    line.append("Save the picture as ");
+    line.append("save as ");
     for (const format of ["png", "svg"]) {
       const button = document.createElement("button");
       button.type = "button";
@@ -45,7 +45,7 @@
       });
       line.append(button);
     }
-    plot.after(line);
+    figure.querySelector("figcaption").append(line);
   };
 
   const withColours = (value, style) => {

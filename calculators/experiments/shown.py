@@ -101,8 +101,7 @@ def _said(value: float | None, unit: str) -> str:
         return "–"
     if unit == "s":
         return seconds(value)
-    number = small(value) if 0 < abs(value) < 0.01 else plain(value)
-    return f"{number} {unit}"
+    return f"{_point(value)} {unit}"
 
 
 def _points(values: Sequence[float | None]) -> list[str]:
@@ -112,7 +111,10 @@ def _points(values: Sequence[float | None]) -> list[str]:
 def _point(value: float | None) -> str:
     if value is None:
         return "–"
-    return small(value) if 0 < abs(value) < 0.01 else plain(value)
+    if 0 < abs(value) < 0.01:
+        return small(value)
+    # 0.9989 is not 1, and a ratio is judged on such digits.
+    return plain(value) if abs(value) >= 100 or value == int(value) else f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
 
 
 def _at(values: Sequence[float | None], at: int) -> float | None:

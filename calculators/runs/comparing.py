@@ -101,7 +101,7 @@ class Pair:
                     cells=(
                         f"{quantity}, {detail}" if detail else str(quantity),
                         _LEVELS[quantity],
-                        quantity.unit,
+                        "" if quantity.unit == "s" else quantity.unit,
                         *(
                             _number(number, says)
                             for n in (one, other)
@@ -207,12 +207,15 @@ def _number(value: float | None, says: Callable[[float], str]) -> str:
 
 
 def _ratio(one: float | None, other: float | None) -> str:
-    if one is None or other is None:
+    if one is None or other is None or one == other == 0:
         return "–"
-    if one == other:
-        return "1"
-    return plain(other / one) if one else "∞"
+    if not one:
+        return "∞"
+    ratio = other / one
+    return plain(ratio) if ratio >= 100 or ratio == int(ratio) else f"{ratio:.3g}"
 
 
 def _said(value: object) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

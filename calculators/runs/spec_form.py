@@ -153,6 +153,7 @@ class SpecForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.initial = {name: _text(value) for name, value in self.initial.items()}
         self.spec: Spec | None = None
         for name, default in _DEFAULTS.items():
             self.fields[name] = forms.CharField(
@@ -201,7 +202,7 @@ class SpecForm(forms.Form):
         """What was said in fields that are not shown now, so that it is there when they come back."""
         for name, default in _DEFAULTS.items():
             given = self._given(name)
-            if name not in self.read and given is not None and str(given) != str(default):
+            if name not in self.read and given is not None and str(given) != _text(default):
                 yield name, str(given)
 
     def _given(self, name: str) -> Any:
@@ -257,6 +258,13 @@ def _without_a_stale_note(spec: Spec) -> Spec:
         if spec.note == shipped.note and spec != shipped:
             return replace(spec, note="")
     return spec
+
+
+def _text(value: Any) -> str:
+    """As a person writes it: 120 and not 120.0, true and not True."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 _DEFAULTS = Spec(job=Job.TENSOR).to_dict()

@@ -25,23 +25,34 @@ def waiting_run(sessions, *, by="ada", now=None, **given):
 
 
 def running_run(sessions, *, by="ada", now=None, events=(), **given):
+    run_id = waiting_run(sessions, by=by, now=now or timezone.now(), **given)
+    start(sessions, run_id, now=now, events=events)
+    return run_id
+
+
+def start(sessions, run_id, *, now=None, events=()):
+    """A worker takes the run that waits."""
     now = now or timezone.now()
-    run_id = waiting_run(sessions, by=by, now=now, **given)
     with sessions.begin() as session:
         run = store.claim(session, owner=WORKER, now=now, run_id=run_id)
         store.record_plan(session, run_id, plan_of(run.spec), owner=WORKER, machine="box (2 cores)", now=now)
         store.record_events(session, run_id, events, owner=WORKER, now=now)
+
+
+def measured_run(sessions, *, wire_off_by=0, verified=True, idle=0, by="ada", events=(), **given):
+    """A run that is done, whose meters read what was predicted, give or take `wire_off_by` bytes, and `events` more."""
+    run_id = running_run(sessions, by=by, **given)
+    end(sessions, run_id, wire_off_by=wire_off_by, verified=verified, idle=idle, events=events)
     return run_id
 
 
-def measured_run(sessions, *, wire_off_by=0, verified=True, idle=0, by="ada", **given):
-    """A run that is done, whose meters read what was predicted, give or take `wire_off_by` bytes."""
-    run_id = running_run(sessions, by=by, **given)
+def end(sessions, run_id, *, wire_off_by=0, verified=True, idle=0, events=()):
+    """The run that is at work comes to its end as `measured_run` says."""
     now = timezone.now()
     with sessions.begin() as session:
         spec = store.get_run(session, run_id).spec
         off = {Quantity.WIRE: wire_off_by, Quantity.IDLE: idle}
-        events = [
+        told = [
             Measurement(
                 quantity=p.quantity,
                 rank=p.rank,
@@ -54,16 +65,16 @@ def measured_run(sessions, *, wire_off_by=0, verified=True, idle=0, by="ada", **
         ]
         for rank in range(spec.ranks):
             worst = 1e-7 if verified else 0.5
-            events += [
+            told += [
                 Verified(rank=rank, worst=worst, tolerance=1e-5),
                 StepSeconds(rank=rank, seconds=(0.002,) * spec.steps),
                 Progress(rank=rank, part="measure", done=spec.steps, total=spec.steps),
             ]
-        store.record_events(session, run_id, [*events, Log(rank=0, text="all quiet")], owner=WORKER, now=now)
+        told += [Log(rank=0, text="all quiet"), *events]
+        store.record_events(session, run_id, told, owner=WORKER, now=now)
         store.finish(
             session, run_id, owner=WORKER, state=RunState.DONE, verified=verified, failed=None, now=now
         )
-    return run_id
 
 
 def failed_run(sessions, *, reason="out of memory", rank=1, traceback="Traceback: a secret path", **given):

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.urls import Resolver404, resolve
 
 from calculators.forms import SplitMapForm
+from calculators.lab.guided import GUIDED
 from calculators.lab.spec import experiment_names
 from calculators.pages.traffic import TrafficForm
 from quizzes.packs.reading import read_yaml
@@ -41,7 +42,7 @@ def known() -> Known:
         lessons=frozenset(path.stem for path in CONTENT.glob("*.md")),
         packs=frozenset(reference.partition("/")[0] for reference in questions),
         questions=questions,
-        experiments=frozenset(experiment_names()),
+        experiments=frozenset([*experiment_names(), *GUIDED]),
         calculators=frozenset(CALCULATORS),
         is_address=_is_address,
         problem_of=problem_of,

@@ -6,6 +6,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
 from calculators.inline import inline_calculator, inline_split_map
+from calculators.lab.guided import GUIDED
 from calculators.lab.spec import experiment
 from quizzes.inline import inline_check
 from tutor.htmx import HtmxHttpRequest
@@ -54,7 +55,8 @@ def _schedule(piece: Piece, request: HtmxHttpRequest) -> SafeString:
 
 
 def _experiment(piece: Piece, request: HtmxHttpRequest) -> SafeString:
-    context = {"name": piece.name, "spec": experiment(piece.name)}
+    guided = GUIDED.get(piece.name)
+    context = {"name": piece.name, "guided": guided, "spec": None if guided else experiment(piece.name)}
     return render_to_string("lessons/experiment.html", context, request=request)
 
 
