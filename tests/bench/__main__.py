@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import launching, ledger, metering, pages, planner, product, reference
+from tests.bench import experiments, launching, ledger, metering, pages, planner, product, reference
 from tests.bench.results import Result, table, write
 
 PARTS: dict[str, Callable[[], list[Result]]] = {
@@ -18,6 +18,7 @@ PARTS: dict[str, Callable[[], list[Result]]] = {
     "ledger": ledger.measure,
     "launching": launching.measure,
     "metering": metering.measure,
+    "experiments": experiments.measure,
 }
 
 

@@ -1,4 +1,4 @@
-"""What metering costs: the same tensor-parallel step with the counting group and without, interleaved.
+"""What metering costs: the same steps and collectives with the counting group and without, interleaved.
 
 Three copies of the job run in the same ranks, step by step in a random order that all ranks share: one over the
 counting group and two over bare gloo groups. The two bare ones against each other are the control: they show
@@ -20,6 +20,8 @@ from tests.bench.results import Result
 
 STEPS = 2_000
 LIMIT = 1.05
+CALLS = 1_000
+LEAST_BANDWIDTH = 0.95
 NOISE = 0.03
 
 Interval = tuple[float, float, float]
@@ -32,7 +34,40 @@ def measure(launcher_of: Callable[..., LocalLauncher] = LocalLauncher) -> list[R
     plan = make_plan(spec, Placement(device="cpu", backend="gloo", staged=False, note=""))
     times = _times(launcher_of(work=interleave), plan)
     metered, bare, again = times.reshape(STEPS, 3).T
-    return verdicts(ratio_of_medians(metered, bare), ratio_of_medians(again, bare))
+    cost = verdicts(ratio_of_medians(metered, bare), ratio_of_medians(again, bare))
+    return [*cost, *_bus_bandwidth(launcher_of)]
+
+
+def _bus_bandwidth(launcher_of: Callable[..., LocalLauncher]) -> list[Result]:
+    """All-reduces of 1 MiB through our ranks' group against a bare one: the ratio of bus bandwidths is that of times."""
+    spec = Spec.parse(
+        {
+            "job": "exchange",
+            "pattern": "gradients",
+            "ranks": 2,
+            "call_bytes": 2**20,
+            "repeats": 1,
+            "steps": CALLS,
+            "time_limit_seconds": 600,
+        }
+    )
+    plan = make_plan(spec, Placement(device="cpu", backend="gloo", staged=False, note=""))
+    metered, bare, again = _times(launcher_of(work=interleave), plan).reshape(CALLS, 3).T
+    ratio, low, high = ratio_of_medians(bare, metered)
+    _, same_low, same_high = ratio_of_medians(bare, again)
+    is_noisy = max(same_high - 1, 1 - same_low) > NOISE
+    bandwidth = 2**20 / float(np.median(metered)) / 1e9
+    return [
+        Result(
+            name="bus bandwidth of our ranks ÷ bare torch.distributed, lower 95 % bound",
+            value=low,
+            unit="×",
+            goal=f"≥ {LEAST_BANDWIDTH:g}",
+            met=None if is_noisy else low >= LEAST_BANDWIDTH,
+            note=f"1 MiB all-reduces of 2 ranks, {bandwidth:.3g} GB/s; ratio {ratio:.4f}, interval {low:.4f} to "
+            f"{high:.4f}; two bare groups {same_low:.4f} to {same_high:.4f}",
+        )
+    ]
 
 
 def verdicts(metered: Interval, control: Interval) -> list[Result]:
