@@ -39,7 +39,7 @@ def measure(launcher_of: Callable[..., LocalLauncher] = LocalLauncher) -> list[R
 
 
 def _bus_bandwidth(launcher_of: Callable[..., LocalLauncher]) -> list[Result]:
-    """All-reduces of 1 MiB through our ranks' group against a bare one: the ratio of bus bandwidths is that of times."""
+    """All-reduces of 1 MiB through our ranks' group and a bare one: bus bandwidths are as the inverse of times."""
     spec = Spec.parse(
         {
             "job": "exchange",
