@@ -112,7 +112,7 @@ class _Parts(NamedTuple):
 
 def _of_one_call(spec: Spec, call: Call, group: tuple[int, ...]) -> _Parts:
     """Among the ranks of `group`: the textbook's bytes, gloo's tensors beyond them, its headers; or all as control."""
-    pairs = _on_gloo(spec, call, group)
+    pairs = on_gloo(spec, call, group)
     nothing = np.zeros_like(pairs.payload)
     if call.is_control:
         return _Parts(nothing, nothing, nothing, pairs.total)
@@ -125,7 +125,8 @@ def _of_one_call(spec: Spec, call: Call, group: tuple[int, ...]) -> _Parts:
     return _Parts(formula, pairs.payload - formula, pairs.framing, nothing)
 
 
-def _on_gloo(spec: Spec, call: Call, group: tuple[int, ...]) -> gloo.PairBytes:
+def on_gloo(spec: Spec, call: Call, group: tuple[int, ...]) -> gloo.PairBytes:
+    """What gloo moves for one call between the ranks of one group."""
     size, n, element = call.payload_bytes, len(group), spec.dtype.bytes_per_element
     match call.op:
         case Kind.ALL_REDUCE:

@@ -28,7 +28,7 @@ from calculators.lab.measurements import (
 )
 from calculators.lab.metering import Metering
 from calculators.lab.plan import Plan
-from calculators.lab.spec import ReduceScatter
+from calculators.lab.spec import Job, ReduceScatter
 
 _PROGRESS_SECONDS = 0.1
 
@@ -82,11 +82,14 @@ def run_rank(plan: Plan, *, rank: int, store: dist.Store, say: Callable[[Event],
         say(Log(rank=rank, text="afterwards " + verified.sentence(*spec.compared)))
     for name, values in job.series().items():
         say(Series(rank=rank, name=name, values=tuple(values)))
+        if spec.job is Job.CALIBRATION:
+            meters.report(Quantity.CALL_SECONDS, statistics.median(values), detail=name, steps=len(values))
     if placement.staged:
         staging = sum(group.staging_seconds for group in groups.made())
         say(Log(rank=rank, text=f"staging through host memory took {staging:.3f} s"))
-    progress("timeline", 0, 1)
-    meters.watch_time(job, step_seconds=statistics.median(seconds), finish=lambda: _finish(device))
+    if spec.job is not Job.CALIBRATION:  # it has timed every call itself
+        progress("timeline", 0, 1)
+        meters.watch_time(job, step_seconds=statistics.median(seconds), finish=lambda: _finish(device))
     progress("done", spec.steps, spec.steps)
     meters.leave()
     dist.destroy_process_group()

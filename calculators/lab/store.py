@@ -52,7 +52,7 @@ from calculators.lab.rows import (
     VerificationRow,
     WorkerRow,
 )
-from calculators.lab.spec import Spec
+from calculators.lab.spec import Job, Spec
 
 LEASE = timedelta(seconds=6)
 """How long a claim holds without a heartbeat; after it the run is lost, as soon as anybody looks."""
@@ -432,6 +432,19 @@ def latest_runs(session: Session, *, limit: int, submitted_by: str | None = None
     if submitted_by is not None:
         query = query.where(RunRow.submitted_by == submitted_by)
     return [_run(row) for row in session.scalars(query)]
+
+
+def verified_runs(session: Session, job: Job, *, machine: str, backend: str, world_size: int) -> list[Run]:
+    """The runs of a job that ended well on one machine, over one backend and so many ranks, newest first."""
+    query = select(RunRow).where(
+        RunRow.job == str(job),
+        RunRow.state == RunState.DONE,
+        RunRow.verified.is_(True),
+        RunRow.machine == machine,
+        RunRow.backend == backend,
+        RunRow.world_size == world_size,
+    )
+    return [_run(row) for row in session.scalars(query.order_by(RunRow.id.desc()))]
 
 
 def runs_of_trial(session: Session, trial: str) -> list[Run]:

@@ -151,10 +151,41 @@ def fit_link(
     (50.0, 1.25)
     """
     time, rounds, sent = _samples(full_bytes, seconds, ranks, call, algorithm)
+    return _fit(rounds, sent, time, name=name, sizes="full_bytes")
+
+
+def fit_rounds_and_bytes(
+    *, rounds: ArrayLike, sent_bytes: ArrayLike, seconds: ArrayLike, name: str = "measured link"
+) -> Fit:
+    """α and β where the rounds and the bytes of each sample are known otherwise, headers of a network included.
+
+    rounds      serial message steps of each call
+    sent_bytes  what the busiest rank or link carried in it, in one direction [bytes]
+    seconds     its time [s]
+
+    The same method and the same refusals as `fit_link`.
+
+    >>> sizes = [0, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000]
+    >>> fit = fit_rounds_and_bytes(rounds=2, sent_bytes=sizes, seconds=[1e-4 + size / 1.25e9 for size in sizes])
+    >>> round(fit.latency_seconds * 1e6, 6), round(fit.bytes_per_second / 1e9, 6)
+    (50.0, 1.25)
+    """
+    sent = amounts(sent_bytes=sent_bytes)["sent_bytes"]
+    steps = positive(rounds=rounds)["rounds"]
+    time = positive(seconds=seconds)["seconds"]
+    given = {"rounds": steps, "sent_bytes": sent, "seconds": time}
+    check_broadcast(given)
+    shape = np.broadcast_shapes(*(values.shape for values in given.values()))
+    steps, sent, time = (np.broadcast_to(values, shape).ravel() for values in given.values())
+    _check_number(time.size)
+    return _fit(steps, sent, time, name=name, sizes="sent_bytes")
+
+
+def _fit(rounds: Floats, sent: Floats, time: Floats, *, name: str, sizes: str) -> Fit:
     design = np.stack([rounds, sent], axis=1)
     if np.linalg.matrix_rank(design / np.maximum(design.max(axis=0), 1e-300), tol=1e-9) < 2:
         raise ValueError(
-            "All samples have the same full_bytes, so latency and speed cannot be told apart. Time a range of sizes, "
+            f"All samples have the same {sizes}, so latency and speed cannot be told apart. Time a range of sizes, "
             "from a few bytes to several megabytes."
         )
     start = _line_of_least_median(design, time)
@@ -209,11 +240,7 @@ def _samples(
     shape = np.broadcast_shapes(*(values.shape for values in given.values()))
     size, time, number = (np.broadcast_to(values, shape).ravel() for values in (size, time, number))
     calls = np.broadcast_to(calls, shape).ravel()
-    if time.size < FEWEST_SAMPLES:
-        raise ValueError(
-            f"There are {time.size} samples, but a fit with its error needs {FEWEST_SAMPLES} or more. "
-            "Time more sizes, or each size again."
-        )
+    _check_number(time.size)
     if np.any(number < 2):
         raise ValueError(f"ranks is {number.min():g}, but a link joins at least 2. Use 2 or more.")
     rounds, sent = np.empty_like(time), np.empty_like(time)
@@ -309,6 +336,14 @@ def _least_squares(design: Floats, time: Floats, weights: Floats) -> Floats:
     sizes = np.linalg.norm(scaled, axis=0)
     solution, *_ = np.linalg.lstsq(scaled / sizes, time * root, rcond=None)
     return np.asarray(solution / sizes)
+
+
+def _check_number(samples: int) -> None:
+    if samples < FEWEST_SAMPLES:
+        raise ValueError(
+            f"There are {samples} samples, but a fit with its error needs {FEWEST_SAMPLES} or more. "
+            "Time more sizes, or each size again."
+        )
 
 
 def _check(cost: Floats) -> None:

@@ -6,6 +6,7 @@ import torch
 
 from calculators.lab.choices import Job
 from calculators.lab.jobs.base import RankJob as RankJob
+from calculators.lab.jobs.calibration import CalibrationJob
 from calculators.lab.jobs.context import ContextJob
 from calculators.lab.jobs.data import DataJob
 from calculators.lab.jobs.exchange import ExchangeJob
@@ -26,6 +27,7 @@ KINDS: dict[Job, type[RankJob]] = {
     Job.EXPERT: ExpertJob,
     Job.MESH: MeshJob,
     Job.EXCHANGE: ExchangeJob,
+    Job.CALIBRATION: CalibrationJob,
 }
 
 
