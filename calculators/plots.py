@@ -106,6 +106,7 @@ def byte_bars(data: Sequence[Figure], *, title: str, top: float) -> Figure:
         bargap=0.4,
         bargroupgap=0.15,
         margin={"l": 72, "r": 16, "t": 36, "b": 28},
+        meta={"narrowHeight": 240 + 17 * len(data)},  # there the legend has a line for each
     )
 
 

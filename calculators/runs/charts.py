@@ -52,7 +52,7 @@ def _json(figure: Figure) -> SafeString:
 def alike(rows: Mapping[int, tuple[object, ...]]) -> list[tuple[str, tuple[object, ...]]]:
     """Ranks that have the same cells share a row: “rank 0”, “ranks 0 to 3”, “ranks 0, 2”."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    for rank, cells in rows.items():
+    for rank, cells in sorted(rows.items()):
         groups.setdefault(cells, []).append(rank)
     return [(ranks_said(ranks), cells) for cells, ranks in groups.items()]
 

@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from django.utils.safestring import SafeString
+
 from calculators.lab import store
 from calculators.lab.choices import Job
 from calculators.lab.compare import TOLERATED_SHARE, Comparison
@@ -196,16 +198,25 @@ class RunPage:
     @cached_property
     def wire_chart(self) -> Drawn | None:
         """Bytes on the wire by rank."""
-        if not self.wire:
+        if not self.wire or self.is_silent:
             return None
         return Drawn(
             name="wire",
             figure=wire_figure(self.wire, family=self.family, steps=self.steps, unit=self.unit),
             caption=SWATCHES,
-            table=wire_table(self.wire, steps=self.steps, unit=self.unit),
+            table=self.wire_table,
             family=self.family,
             file=f"{self.file}-wire",
         )
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was to be sent and nothing was: there is no picture of that."""
+        return bool(self.wire) and not any(c.predicted or c.measured for c in self.wire)
+
+    @cached_property
+    def wire_table(self) -> SafeString:
+        return wire_table(self.wire, steps=self.steps, unit=self.unit)
 
     @cached_property
     def levels(self) -> Levels:
@@ -254,7 +265,7 @@ class RunPage:
         """Its parts by their anchors, where there are enough of them to jump between."""
         parts = (
             (self.wire, "on-the-wire", "On the wire"),
-            (self.matrices, "pairs", "Who sent to whom"),
+            (self.matrices and not self.is_silent, "pairs", "Who sent to whom"),
             (self.calls, "handed", "Handed"),
             (self.memory, "held", "Memory"),
             (self.timeline, "time", "Who waited"),

@@ -190,3 +190,13 @@ def test_ranks_are_named_in_few_words():
         "ranks 0 to 3",
         "ranks 0, 2, 3",
     ]
+
+
+def test_a_run_that_sends_nothing_says_so_instead_of_drawing_nothing(client, ledger):
+    run_id = measured_run(ledger, job="data", phase="training", gradients="kept", batch=4, tokens=8)
+
+    response = page(client, run_id)
+
+    assert "Nothing was to cross the wire, and nothing did." in words(response)
+    assert [row[-1] for row in table(response, "wire")[1:]] == ["0", "0"]
+    assert 'id="wire-figure"' not in response.content.decode()
