@@ -11,7 +11,9 @@ from calculators.lab.calls import Call
 from calculators.lab.compare import TOLERATED_SHARE, Comparison, matrix
 from calculators.lab.measurements import Event, Log, Prediction, Progress, Quantity, StepSeconds, Verified
 from calculators.lab.plan import Plan
+from calculators.lab.recognise import recognise
 from calculators.lab.spec import Job, Spec
+from calculators.lab.splits import calls_of
 
 if TYPE_CHECKING:  # a dry run does without SQLAlchemy
     from calculators.lab.store import LogLine, Run
@@ -140,6 +142,7 @@ def run_text(
             + comparisons_table(comparisons)
         )
         pieces.append("\n".join(verdicts(comparisons)))
+        pieces.append("\n".join(one.sentence for one in recognise(run.spec, calls_of(run.spec), comparisons)))
     if with_pairs and any(c.quantity is Quantity.PAIR for c in comparisons):
         for word in ("predicted", "measured"):
             cells = matrix(comparisons, world_size=run.world_size, measured=word == "measured")
