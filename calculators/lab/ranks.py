@@ -27,6 +27,7 @@ from calculators.lab.measurements import (
     StepSeconds,
 )
 from calculators.lab.metering import Metering
+from calculators.lab.meters.nccl import NcclNames
 from calculators.lab.plan import Plan
 from calculators.lab.spec import Job, ReduceScatter
 
@@ -41,6 +42,7 @@ def run_rank(plan: Plan, *, rank: int, store: dist.Store, say: Callable[[Event],
     progress = _Reporter(rank, say)
 
     progress("join", 0, 1)
+    nccl = NcclNames() if placement.backend == "nccl" and rank == 0 else None
     meters = Metering(plan, rank=rank, store=store, device=device, say=say)
     groups.join(
         store,
@@ -84,6 +86,8 @@ def run_rank(plan: Plan, *, rank: int, store: dist.Store, say: Callable[[Event],
         say(Series(rank=rank, name=name, values=tuple(values)))
         if spec.job is Job.CALIBRATION:
             meters.report(Quantity.CALL_SECONDS, statistics.median(values), detail=name, steps=len(values))
+    if nccl is not None:
+        nccl.tell(lambda text: say(Log(rank=rank, text=text)))
     if placement.staged:
         staging = sum(group.staging_seconds for group in groups.made())
         say(Log(rank=rank, text=f"staging through host memory took {staging:.3f} s"))

@@ -7,7 +7,7 @@ from calculators.lab.guided.claims import Curve, Figure, Guided, Level, Result, 
 from calculators.lab.guided.variants import variant
 from calculators.lab.measurements import Doing, Quantity
 from calculators.lab.spec import Spec
-from calculators.lab.splits.pipeline import SECONDS_PER_TOKEN, TOKENS_PER_SECOND
+from calculators.lab.splits.pipeline import LATENCY, THROUGHPUT
 from calculators.predict.schedules import idle_share
 
 # Wide enough that a stage computes far longer than its messages take, on a CPU too.
@@ -111,7 +111,7 @@ def _interleaved(results: Mapping[str, Result]) -> Verdict:
 def _requests_in_flight(results: Mapping[str, Result]) -> Verdict:
     latency, throughput = (
         [statistics.median(result.values(name, rank=0)) for result in results.values()]
-        for name in (SECONDS_PER_TOKEN, TOKENS_PER_SECOND)
+        for name in (LATENCY, THROUGHPUT)
     )
     requests = [float(result.spec.microbatches) for result in results.values()]
     stages = next(iter(results.values())).run.world_size

@@ -17,7 +17,7 @@ from torch import Tensor
 from calculators.lab.jobs import transformer
 from calculators.lab.limits import VERIFIED_TOKENS
 from calculators.lab.spec import Spec
-from calculators.lab.splits.pipeline import SECONDS_PER_TOKEN, TOKENS_PER_SECOND
+from calculators.lab.splits.pipeline import LATENCY, THROUGHPUT
 
 
 class Ring:
@@ -74,8 +74,8 @@ class Ring:
         starts, sequences = self._starts[-steps - 1 :], sum(map(len, self._prompts))
         seconds = [after - before for before, after in itertools.pairwise(starts)]
         return {
-            SECONDS_PER_TOKEN: seconds,
-            TOKENS_PER_SECOND: [sequences / one for one in seconds],
+            LATENCY: seconds,
+            THROUGHPUT: [sequences / one for one in seconds],
         }
 
     @torch.no_grad()

@@ -11,8 +11,8 @@ from calculators.lab.splits import in_flight
 from calculators.lab.splits.stages import crossings, stages_of
 
 # What the first stage follows through the measured steps of a decoding pipeline.
-SECONDS_PER_TOKEN = "seconds from one token of a request to its next"
-TOKENS_PER_SECOND = "tokens per second of all requests"
+LATENCY = "seconds from one token of a request to its next"
+THROUGHPUT = "tokens per second of all requests"
 
 _IN_ROUNDS = (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZERO_BUBBLE)
 
