@@ -22,7 +22,9 @@ from calculators.lab.measurements import (
     Timeline,
     Verified,
 )
+from calculators.lab.recognise import recognise
 from calculators.lab.spec import Family
+from calculators.lab.splits import calls_of
 from calculators.lab.store import LogLine, Run, RunState, Worker
 from calculators.plots import wire_figure
 from calculators.runs.charts import SWATCHES, Drawn
@@ -217,6 +219,15 @@ class RunPage:
     @cached_property
     def wire_table(self) -> SafeString:
         return wire_table(self.wire, steps=self.steps, unit=self.unit)
+
+    @cached_property
+    def recognised(self) -> list[str]:
+        """Which algorithm the backend ran for each kind of call, a sentence each."""
+        if not self.wire or self.is_silent:
+            return []
+        return [
+            found.sentence for found in recognise(self.run.spec, calls_of(self.run.spec), self.comparisons)
+        ]
 
     @cached_property
     def levels(self) -> Levels:
