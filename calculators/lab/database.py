@@ -14,6 +14,7 @@ from sqlalchemy.pool import NullPool
 
 HEAD = "0002"
 """The revision of the tables in rows.py; the newest in migrations/versions."""
+_LOCKED_SECONDS = 20.0
 
 
 class LedgerError(Exception):
@@ -144,7 +145,9 @@ def _engine(url: str, *, make_folder: bool = False) -> Engine:
                 )
             if make_folder:
                 Path(str(address.database)).parent.mkdir(parents=True, exist_ok=True)
-            engine = create_engine(address, poolclass=NullPool)
+            # Whoever finds the ledger locked waits; `?timeout=SECONDS` in the address says how long.
+            patience = {} if "timeout" in address.query else {"timeout": _LOCKED_SECONDS}
+            engine = create_engine(address, poolclass=NullPool, connect_args=patience)
             event.listen(engine, "connect", _set_up_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
             return engine
@@ -170,7 +173,7 @@ def _set_up_sqlite(connection: Any, record: object) -> None:
     # Python's sqlite3 begins no transaction at a SELECT, which silently loses updates between processes (112
     # of 180 when we tried): take that out of its hands, and begin ourselves below.
     connection.isolation_level = None
-    for pragma in ("busy_timeout = 20000", "journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 

@@ -52,7 +52,7 @@ def _heads(spec: Spec) -> Iterator[Problem]:
 
 
 def _size(spec: Spec) -> Iterator[Problem]:
-    weights = _weight_bytes(spec)
+    weights = weight_bytes(spec)
     if weights > MAX_BYTES:
         yield Problem(
             "hidden_size",
@@ -63,7 +63,7 @@ def _size(spec: Spec) -> Iterator[Problem]:
         )
     if spec.batch % spec.microbatches:
         return  # said already
-    held = _held_bytes(spec)
+    held = held_bytes(spec)
     what = "activations of one step" if spec.is_training else "keys and values"
     if held > MAX_BYTES:
         yield Problem(
@@ -74,13 +74,22 @@ def _size(spec: Spec) -> Iterator[Problem]:
         )
 
 
-def _weight_bytes(spec: Spec) -> int:
+def memory_bytes(spec: Spec) -> int:
+    """About what all ranks together need in memory at once, beside Python and torch themselves."""
+    if spec.has_model:
+        return weight_bytes(spec) + held_bytes(spec)
+    from calculators.lab.splits.exchange import EXCHANGED_COPIES
+
+    return spec.ranks * EXCHANGED_COPIES * spec.call_bytes
+
+
+def weight_bytes(spec: Spec) -> int:
     """Every rank holds its part, and the whole model until the part is proved; training has gradients of both."""
     copies = (spec.ranks + 1) * (2 if spec.is_training else 1)
     return spec.parameters * spec.dtype.bytes_per_element * copies
 
 
-def _held_bytes(spec: Spec) -> int:
+def held_bytes(spec: Spec) -> int:
     """What a step leaves in memory beside the weights, on all ranks, while the whole model is there as well.
 
     Decode: keys and values. Training: about `HIDDEN_STATES_PER_LAYER` hidden states saved for backward, and the

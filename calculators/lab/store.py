@@ -1,17 +1,17 @@
 """The run ledger: every run asked for, its predictions, measurements and log; it is the queue, too.
 
-All queries of the lab are here; `rows` has the tables, and `database`, whose names are offered here too,
-opens them. Functions take a `session` and say in their name what they ask or change; what they return is
+All queries of the lab are here, or offered here: `rows` has the tables, `database` opens them, `records` says what
+a run is, `finding` looks for runs, `ended` does what people do with those that have ended, and `importing` takes over
+another box's. Functions take a `session` and say in their name what they ask or change; what they return is
 frozen. Use `with sessions.begin() as session` to change something and `with sessions.reading() as session` to
 look: on SQLite a reader then never waits for a writer.
 """
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Any, Protocol, cast, get_type_hints
+from typing import Any, Protocol, cast
 
 from sqlalchemy import Table, delete, func, select, update
 from sqlalchemy.orm import Session
@@ -24,6 +24,13 @@ from calculators.lab.database import default_url as default_url
 from calculators.lab.database import migrate as migrate
 from calculators.lab.database import open_ledger as open_ledger
 from calculators.lab.devices import Placement
+from calculators.lab.ended import Impossible as Impossible
+from calculators.lab.ended import delete_run as delete_run
+from calculators.lab.ended import put_back as put_back
+from calculators.lab.finding import runs_by_state as runs_by_state
+from calculators.lab.finding import runs_matching as runs_matching
+from calculators.lab.importing import Imported as Imported
+from calculators.lab.importing import import_ledger as import_ledger
 from calculators.lab.measurements import (
     Doing,
     Event,
@@ -39,6 +46,11 @@ from calculators.lab.measurements import (
     Timeline,
     Verified,
 )
+from calculators.lab.quota import OverQuota as OverQuota
+from calculators.lab.quota import Quota
+from calculators.lab.records import Run as Run
+from calculators.lab.records import RunState as RunState
+from calculators.lab.records import run_of
 from calculators.lab.rows import (
     Base,
     LogRow,
@@ -61,21 +73,6 @@ HEARTBEAT_SECONDS = 1.5
 LONGEST_LOG_TEXT = 4_000
 
 
-class RunState(StrEnum):
-    """Where a run stands. The last four are final."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    LOST = "lost"
-    CANCELLED = "cancelled"
-
-    @property
-    def is_final(self) -> bool:
-        return self not in (RunState.QUEUED, RunState.RUNNING)
-
-
 class NotYours(Exception):
     """An event came from somebody who does not hold the run (any more); nothing of it was stored."""
 
@@ -92,57 +89,6 @@ class Planned(Protocol):
 
 
 # What readers get.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One run as the ledger knows it at this moment. Times are UTC.
-
-    `verified` is None until every rank has compared its sharded result with the unsharded one. `error` is a
-    sentence for people; `traceback` belongs to whoever can read it, not in a page as it is.
-    """
-
-    id: int
-    spec: Spec
-    state: RunState
-    verified: bool | None
-    world_size: int
-    device: str
-    backend: str
-    staged: bool
-    placement_note: str
-    machine: str
-    submitted_by: str
-    submitted_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    owner: str
-    attempt: int
-    lease_until: datetime | None
-    cancel_requested: bool
-    error: str
-    error_rank: int | None
-    traceback: str
-    experiment: str = ""
-    trial: str = ""
-    variant: str = ""
-    origin: str = ""
-
-    @property
-    def seconds(self) -> float | None:
-        """From the claim to the end [s]; None before it has ended, and for a run that never started."""
-        if self.started_at is None or self.ended_at is None:
-            return None
-        return (self.ended_at - self.started_at).total_seconds()
-
-    @property
-    def is_final(self) -> bool:
-        return self.state.is_final
-
-    @property
-    def succeeded(self) -> bool:
-        """Ended as it should: done, and every rank's result equals the unsharded one."""
-        return self.state is RunState.DONE and self.verified is True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +123,16 @@ def submit(
     experiment: str = "",
     trial: str = "",
     variant: str = "",
+    quota: Quota | None = None,
 ) -> Run:
-    """Put `spec` at the end of the queue; a guided experiment's runs say which, in which trial, as what."""
+    """Put `spec` at the end of the queue; a guided experiment's runs say which, in which trial, as what.
+
+    Raises `OverQuota` when `quota` (left out: that of the environment) does not allow it. The count and the new run
+    are one transaction, so of two clicks that arrive together only one can be the last that is allowed.
+    """
+    quota = quota or Quota.from_environment()
+    quota.require(spec)
+    quota.require_place(session, person=submitted_by)
     row = RunRow(
         spec=spec.to_dict(),
         job=str(spec.job),
@@ -192,7 +146,29 @@ def submit(
     )
     session.add(row)
     session.flush()
-    return _run(row)
+    return run_of(row)
+
+
+def run_again(
+    session: Session, run_id: int, *, submitted_by: str, now: datetime, quota: Quota | None = None
+) -> Run:
+    """A new run of the same spec, as the same variant of the same trial if it was in one.
+
+    Raises `Impossible` for a run that is not there, and what `submit` raises; `put_back` takes up a lost run itself.
+    """
+    run = get_run(session, run_id)
+    if run is None:
+        raise Impossible(f"There is no run {run_id} in this ledger.")
+    return submit(
+        session,
+        Spec.parse(run.spec.to_dict()),  # it may be from a time with other limits
+        submitted_by=submitted_by,
+        now=now,
+        experiment=run.experiment,
+        trial=run.trial,
+        variant=run.variant,
+        quota=quota,
+    )
 
 
 def anything_queued(session: Session) -> bool:
@@ -422,7 +398,7 @@ def get_run(session: Session, run_id: int) -> Run | None:
     if not _can_be(run_id):
         return None
     row = session.get(RunRow, run_id, populate_existing=True)
-    return _run(row) if row else None
+    return run_of(row) if row else None
 
 
 def latest_runs(session: Session, *, limit: int, submitted_by: str | None = None) -> list[Run]:
@@ -431,7 +407,7 @@ def latest_runs(session: Session, *, limit: int, submitted_by: str | None = None
     query = query.execution_options(populate_existing=True)
     if submitted_by is not None:
         query = query.where(RunRow.submitted_by == submitted_by)
-    return [_run(row) for row in session.scalars(query)]
+    return [run_of(row) for row in session.scalars(query)]
 
 
 def verified_runs(session: Session, job: Job, *, machine: str, backend: str, world_size: int) -> list[Run]:
@@ -444,13 +420,13 @@ def verified_runs(session: Session, job: Job, *, machine: str, backend: str, wor
         RunRow.backend == backend,
         RunRow.world_size == world_size,
     )
-    return [_run(row) for row in session.scalars(query.order_by(RunRow.id.desc()))]
+    return [run_of(row) for row in session.scalars(query.order_by(RunRow.id.desc()))]
 
 
 def runs_of_trial(session: Session, trial: str) -> list[Run]:
     """The runs of one trial of a guided experiment, in the order in which they were asked for."""
     query = select(RunRow).where(RunRow.trial == trial).order_by(RunRow.id)
-    return [_run(row) for row in session.scalars(query.execution_options(populate_existing=True))]
+    return [run_of(row) for row in session.scalars(query.execution_options(populate_existing=True))]
 
 
 def progress_of(session: Session, run_id: int) -> list[Progress]:
@@ -634,13 +610,3 @@ def _of_quantities(table: Any, run_id: int, quantities: Collection[Quantity] | N
     """Plain columns, not objects of the ORM: a run may have a million rows."""
     query = select(*table.__table__.columns).where(table.run_id == run_id).order_by(table.id)
     return query if quantities is None else query.where(table.quantity.in_(map(str, quantities)))
-
-
-_KINDS = get_type_hints(Spec)
-
-
-def _run(row: RunRow) -> Run:
-    # Not Spec.parse: a limit tightened since must not make an old run unreadable.
-    spec = Spec(**{name: _KINDS[name](value) for name, value in row.spec.items() if name in _KINDS})
-    kept = {f.name: getattr(row, f.name) for f in fields(Run)}
-    return Run(**{**kept, "spec": spec, "state": RunState(row.state)})

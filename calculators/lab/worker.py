@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol, cast
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from calculators.lab import store
 from calculators.lab.devices import Devices, place
 from calculators.lab.measurements import Event, Failed, Verified
 from calculators.lab.plan import Plan, make_plan
+from calculators.lab.problems import Problem
+from calculators.lab.quota import Quota
 from calculators.lab.spec import SpecError
 from calculators.lab.store import NotYours, Run, RunState, Sessions
 
@@ -28,6 +30,8 @@ _BATCH_SECONDS = 0.4
 _LOOK_SECONDS = 0.3
 """How often a worker asks whether its run is to be cancelled: well within a second of the click."""
 _RETRY_SECONDS = 1.0
+_TRIES = 3
+"""So often the end of a run is offered to the ledger with all that came last; from then on, without."""
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +63,17 @@ def work(
     once: bool = False,
     stop: threading.Event | None = None,
     clock: Callable[[], datetime] = utc_now,
+    quota: Quota | None = None,
 ) -> None:
     """Claim runs and perform them until `stop` is set; with `once`, one run if one waits.
 
-    A run that `stop` interrupts is marked lost, with the reason. No failure of a run ends the worker, and
-    while the ledger does not answer it tries again.
+    A run that exceeds `quota` (left out: that of the environment) is refused with the reason, and one that `stop`
+    interrupts is marked lost. No failure of a run ends the worker, and while the ledger does not answer it tries
+    again.
     """
     stop = stop or threading.Event()
-    worker = Worker(sessions, launcher, owner=owner, devices=devices, stop=stop, clock=clock)
+    quota = quota or Quota.from_environment()
+    worker = Worker(sessions, launcher, owner=owner, devices=devices, stop=stop, clock=clock, quota=quota)
     presence = _Presence(sessions, owner=owner, machine=devices.machine, clock=clock)
     with sessions.held_open(), presence:
         launcher.warm_up()
@@ -109,6 +116,7 @@ class Worker:
         kw_only=True, default=(RunState.LOST, "The worker was stopped before the run had ended.")
     )
     clock: Callable[[], datetime] = field(kw_only=True, default=utc_now)
+    quota: Quota = field(kw_only=True, default_factory=Quota.from_environment)
 
     def claim(self) -> Run | None:
         """The run that has waited longest, if one waits."""
@@ -143,26 +151,52 @@ class Worker:
             except NotYours:
                 raise
             except Exception as error:
-                reason = f"The lab failed, not a rank: {type(error).__name__}: {_first_line(error)}"
-                failed = Failed(rank=None, reason=reason, traceback=traceback.format_exc())
+                failed = _the_lab_failed(error)
                 state = RunState.FAILED
-                if isinstance(error, SQLAlchemyError):
+                if isinstance(error, SQLAlchemyError) and not isinstance(error, _AWAY):
                     unsaid.clear()  # perhaps the very thing that the ledger could not take
-            with self.sessions.begin() as session:
-                owner, now, verified = self.owner, self.clock(), _verdict(seen, state)
-                store.record_events(session, run.id, unsaid, owner=owner, now=now)
-                store.finish(
-                    session, run.id, owner=owner, state=state, verified=verified, failed=failed, now=now
-                )
+            failed = self._end(run, unsaid, seen=seen, state=state, failed=failed)
         except NotYours as error:
             log.warning("%s", error)
             return
         log.info("Run %d (%s): %s", run.id, run.spec.job, failed.reason if failed else state)
 
+    def _end(
+        self, run: Run, unsaid: list[Event], *, seen: list[Verified], state: RunState, failed: Failed | None
+    ) -> Failed | None:
+        """Write the end of the run, as soon as the ledger takes it; gives why the run failed, if it did.
+
+        A ledger that stays without room for what came last gets the end alone: the run failed, and why.
+        """
+        tries = 0
+        while True:
+            try:
+                with self.sessions.begin() as session:
+                    owner, now, verified = self.owner, self.clock(), _verdict(seen, state)
+                    store.record_events(session, run.id, unsaid, owner=owner, now=now)
+                    store.finish(
+                        session, run.id, owner=owner, state=state, verified=verified, failed=failed, now=now
+                    )
+                return failed
+            except SQLAlchemyError as error:
+                tries += 1
+                is_away = isinstance(error, _AWAY)
+                log.error(
+                    "Run %d has ended, but the ledger does not take it (%s).", run.id, _first_line(error)
+                )
+                if unsaid and (tries == _TRIES or not is_away):
+                    unsaid, state = [], RunState.FAILED
+                    failed = failed or Failed(rank=None, reason=_lost(error))
+                elif not is_away:
+                    raise
+                if is_away and self.stop.wait(_RETRY_SECONDS):
+                    raise
+
     def _follow(
         self, run: Run, *, seen: list[Verified], unsaid: list[Event], watch: Callable[[Plan, Event], None]
     ) -> tuple[RunState, Failed | None]:
         """Read the launcher to its end, or end it; `unsaid` is left with what the ledger lacks."""
+        self._require_room(run)
         plan = make_plan(run.spec, place(run.spec, self.devices))
         machine = self.devices.machine
         with self.sessions.begin() as session:
@@ -196,6 +230,13 @@ class Worker:
                     next_batch = time.monotonic() + _BATCH_SECONDS
         return RunState.DONE, None
 
+    def _require_room(self, run: Run) -> None:
+        """Raises `SpecError` with what this worker has no room for, though the queue took it."""
+        problems = self.quota.within(self.devices.memory_bytes).problems(run.spec)
+        refused = f"The worker on {self.devices.host} refuses this run."
+        if found := [Problem(field, f"{refused} {message}") for field, message in problems]:
+            raise SpecError(found)
+
     def _is_to_stop(self, run: Run) -> bool:
         with self.sessions.reading() as session:
             return store.is_to_stop(session, run.id, owner=self.owner)
@@ -213,6 +254,29 @@ def _verdict(seen: list[Verified], state: RunState) -> bool | None:
     if not all(verified.holds for verified in seen):
         return False
     return True if seen and state is RunState.DONE else None
+
+
+_AWAY = OperationalError, InterfaceError
+"""A ledger that is locked, full or out of reach: it may take later what it did not take now."""
+
+
+def _the_lab_failed(error: Exception) -> Failed:
+    """What a run says that no rank brought down."""
+    if isinstance(error, _AWAY):
+        reason = (
+            f"The ledger could not be written while the run went on: {_first_line(error)}. "
+            "Its ranks were ended. Run it again."
+        )
+        return Failed(rank=None, reason=reason)
+    reason = f"The lab failed, not a rank: {type(error).__name__}: {_first_line(error)}"
+    return Failed(rank=None, reason=reason, traceback=traceback.format_exc())
+
+
+def _lost(error: SQLAlchemyError) -> str:
+    return (
+        f"The run went well, but the ledger could not take what it measured: {_first_line(error)}. "
+        "Make room for it and run it again."
+    )
 
 
 def _first_line(error: BaseException) -> str:
