@@ -114,7 +114,11 @@ def _point(value: float | None) -> str:
     if 0 < abs(value) < 0.01:
         return small(value)
     # 0.9989 is not 1, and a ratio is judged on such digits.
-    return plain(value) if abs(value) >= 100 or value == int(value) else f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
+    return (
+        plain(value)
+        if abs(value) >= 100 or value == int(value)
+        else f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
+    )
 
 
 def _at(values: Sequence[float | None], at: int) -> float | None:

@@ -143,12 +143,13 @@ def _why_not(name: str, machine: str) -> str:
 
 
 def _trials(session: Session, *, names: set[str]) -> dict[str, list[Run]]:
-    """Runs by trial, the newest trial first, and within each in the order in which they were asked for."""
-    found: dict[str, list[Run]] = {}
-    for run in store.latest_runs(session, limit=MOST_RUNS):
+    """Runs by trial, the newest trial first; within each a run for each variant, the last where one was run again."""
+    one = next(iter(names)) if len(names) == 1 else None
+    found: dict[str, dict[str, Run]] = {}
+    for run in store.runs_matching(session, experiment=one, limit=MOST_RUNS):
         if run.trial and run.experiment in names:
-            found.setdefault(run.trial, []).insert(0, run)
-    return found
+            found.setdefault(run.trial, {}).setdefault(run.variant, run)
+    return {trial: sorted(runs.values(), key=lambda run: run.id) for trial, runs in found.items()}
 
 
 def _fared(session: Session, guided: Guided, trial: str, runs: list[Run]) -> Fared:

@@ -2,6 +2,7 @@
 
 from uuid import uuid4
 
+from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -13,6 +14,7 @@ from calculators.experiments import trying
 from calculators.experiments.shown import curves, figures_table
 from calculators.lab.guided import GUIDED
 from calculators.lab.guided.claims import Guided
+from calculators.lab.problems import SpecError
 from calculators.runs.opening import WORK_COMMAND
 from calculators.runs.views import address, over_the_ledger, to_sign_in
 from calculators.runs.words import FAMILIES, place_of, size_of, title_of
@@ -87,7 +89,11 @@ def run_experiment(request: HtmxHttpRequest, name: str) -> HttpResponse:
     if not request.user.is_authenticated:
         return to_sign_in(page)
     nonce = request.POST.get("nonce", "")[:48] or uuid4().hex
-    trial = trying.try_once(request, guided, nonce=nonce, now=timezone.now())
+    try:
+        trial = trying.try_once(request, guided, nonce=nonce, now=timezone.now())
+    except SpecError as error:  # more runs than this site lets one person have waiting
+        messages.error(request, str(error))
+        return redirect(page)
     return redirect(address(page, f"trial={trial}"))
 
 

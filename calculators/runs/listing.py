@@ -10,7 +10,7 @@ from calculators.lab import store
 from calculators.lab.choices import Job, Phase
 from calculators.lab.store import Run, RunState, Worker
 from calculators.runs.opening import looking
-from calculators.runs.words import FAMILIES, title_of
+from calculators.runs.words import FAMILIES
 from calculators.units import counted
 
 PAGE = 50
@@ -84,40 +84,26 @@ def run_list(form: ListForm, *, now: datetime) -> RunList:
     """The runs that the form asks for; all where it asks for what cannot be."""
     wanted = form.cleaned_data if form.is_valid() else {}
     with looking(now=now) as session:
-        newest = store.latest_runs(session, limit=MOST)
+        fitting = store.runs_matching(
+            session,
+            family=wanted.get("family") or None,
+            job=wanted.get("job") or None,
+            phase=wanted.get("phase") or None,
+            state=RunState(wanted["state"]) if wanted.get("state") else None,
+            person=wanted.get("person") or None,
+            experiment=wanted.get("experiment") or None,
+            text=wanted.get("words") or None,
+            before_id=wanted.get("before") or None,
+            limit=PAGE + 1,
+        )
+        by_state = store.runs_by_state(session)
         workers = tuple(store.workers_alive(session, now=now))
-    fitting = [run for run in newest if _fits(run, wanted)]
     shown = tuple(fitting[:PAGE])
     return RunList(
         runs=shown,
         workers=workers,
-        waiting=sum(run.state is RunState.QUEUED for run in newest),
-        at_work=sum(run.state is RunState.RUNNING for run in newest),
+        waiting=by_state[RunState.QUEUED],
+        at_work=by_state[RunState.RUNNING],
         older=shown[-1].id if len(fitting) > PAGE else None,
-        anything=bool(newest),
+        anything=any(by_state.values()),
     )
-
-
-MOST = 2_000
-"""So many runs are looked through."""
-
-
-def _fits(run: Run, wanted: dict[str, object]) -> bool:
-    spec = run.spec
-    before = wanted.get("before")
-    if isinstance(before, int) and run.id >= before:
-        return False
-    plain = {
-        "job": str(spec.job),
-        "state": str(run.state),
-        "person": run.submitted_by,
-        "experiment": run.experiment,
-    }
-    if any(wanted.get(name) and wanted[name] != value for name, value in plain.items()):
-        return False
-    if wanted.get("phase") and (not spec.has_model or str(spec.phase) != wanted["phase"]):
-        return False
-    if wanted.get("family") and wanted["family"] not in spec.families:
-        return False
-    said = f"{title_of(spec)} {spec.note} {run.experiment} {run.variant} {run.machine} {run.error}".lower()
-    return all(word in said for word in str(wanted.get("words", "")).lower().split())

@@ -169,11 +169,15 @@ class SpecForm(forms.Form):
         try:
             self.spec = Spec.parse(given)
         except SpecError as error:
-            for problem in error.problems:
-                self.add_error(problem.field if problem.field in self.fields else None, problem.message)
+            self.refuse(error)
         else:
             self.spec = _without_a_stale_note(self.spec)
         return self.cleaned_data
+
+    def refuse(self, error: SpecError) -> None:
+        """Put each sentence by its field."""
+        for problem in error.problems:
+            self.add_error(problem.field if problem.field in self.fields else None, problem.message)
 
     @cached_property
     def read(self) -> frozenset[str]:

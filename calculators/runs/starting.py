@@ -141,8 +141,12 @@ def _submit(request: HtmxHttpRequest) -> HttpResponse:
             return to_sign_in(request.get_full_path())
         if form.is_valid() and form.spec:
             nonce = request.POST.get("nonce", "")[:64] or uuid4().hex
-            run_id = submit_once(request, form.spec, nonce=nonce, now=timezone.now())
-            return redirect(page_address(run_id))
+            try:
+                run_id = submit_once(request, form.spec, nonce=nonce, now=timezone.now())
+            except SpecError as error:  # more than this site gives to a run, or to one person
+                form.refuse(error)
+            else:
+                return redirect(page_address(run_id))
     context = {
         **_foreseen(form),
         "nonce": request.POST.get("nonce", "")[:64] or uuid4().hex,

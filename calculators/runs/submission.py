@@ -42,6 +42,16 @@ def submit_once(request: HttpRequest, spec: Spec, *, nonce: str, now: datetime) 
     return int(once(request, nonce=nonce, make=make))
 
 
+def again_once(request: HttpRequest, run_id: int, *, nonce: str, now: datetime) -> int:
+    """Put the spec of a run in the queue again and give the new run's number; the same nonce again gives the same."""
+
+    def make() -> int:
+        with ledger().begin() as session:
+            return store.run_again(session, run_id, submitted_by=request.user.get_username(), now=now).id
+
+    return int(once(request, nonce=nonce, make=make))
+
+
 def cancel(run_id: int, *, now: datetime) -> bool:
     """Ask that the run stop; False when it has ended already."""
     with ledger().begin() as session:

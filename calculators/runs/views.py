@@ -26,6 +26,9 @@ from tutor.htmx import HtmxHttpRequest, render_page
 
 View = Callable[..., HttpResponse]
 
+LARGEST_IMPORT_BYTES = 512 * 2**20
+"""Of another box's ledger that is uploaded."""
+
 
 def over_the_ledger(view: View) -> View:
     """A view on the run ledger; one that cannot be opened is said in a sentence, never a traceback."""
@@ -56,6 +59,7 @@ def list_runs(request: HtmxHttpRequest) -> HttpResponse:
         "form": form,
         "older": older,
         "command": WORK_COMMAND,
+        "largest_import": LARGEST_IMPORT_BYTES,
     }
     response = render_page(request, "calculators/runs.html", context, fragment="runs")
     if request.htmx and form.is_valid():

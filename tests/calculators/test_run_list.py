@@ -24,7 +24,7 @@ def listed(response):
         ({"phase": "decode"}, {"tensor", "pipeline", "failed"}),
         ({"state": "failed"}, {"failed"}),
         ({"person": "grace"}, {"pipeline"}),
-        ({"words": "pipeline DECODE"}, {"pipeline"}),
+        ({"words": "BOX pipeline"}, {"pipeline"}),
         ({"words": "memory"}, {"failed"}),
         ({"family": "tp", "state": "done"}, {"tensor"}),
         ({"experiment": "none-such"}, set()),
