@@ -13,17 +13,27 @@ from calculators.lab.calls import Call
 from calculators.lab.emulation.network import Network
 from calculators.lab.forecast import on_gloo
 from calculators.lab.meters.interfaces import HEADER_BYTES, SEGMENT_BYTES
-from calculators.lab.spec import Spec
+from calculators.lab.spec import ReduceScatter, Spec
 from calculators.predict import gloo
-from calculators.predict.collectives import GLOO, NCCL_RING, rounds, sent_bytes
+from calculators.predict.collectives import GLOO, NCCL_RING, Kind, rounds, sent_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkCost:
-    """Of one call: serial rounds, and the bytes that the busiest rank or link carries in one direction."""
+    """Of one call: serial rounds, and the bytes that the busiest rank or link carries in one direction.
+
+    `beside` are the bytes that travel while a round after the first waits for its message: gloo keeps two segments of a
+    ring under way, so latency hides behind the other one, as far as it goes.
+    """
 
     rounds: float
     bytes: float
+    beside: float = 0.0
+
+    def exposed_rounds(self, latency_seconds: float, seconds_per_byte: float) -> float:
+        """Rounds whose latency nothing hides."""
+        hidden = min(1.0, self.beside * seconds_per_byte / latency_seconds)
+        return self.rounds - max(0.0, self.rounds - 1) * hidden
 
 
 def link_cost(spec: Spec, call: Call, *, backend: str) -> LinkCost:
@@ -39,7 +49,12 @@ def link_cost(spec: Spec, call: Call, *, backend: str) -> LinkCost:
     pairs = gloo.no_bytes(spec.ranks)
     for group in groups:
         pairs += on_gloo(spec, call, group).placed(group, spec.ranks)
-    return LinkCost(rounds=serial, bytes=_busiest(spec, pairs))
+    in_two = (
+        call.op in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER) and spec.reduce_scatter is ReduceScatter.BACKEND
+    )
+    parts = max(1.0, float(messages(pairs).sum(axis=1).max())) if in_two else 1.0
+    busiest = _busiest(spec, pairs)
+    return LinkCost(rounds=serial, bytes=busiest, beside=busiest / parts if in_two else 0.0)
 
 
 def bucket_bytes(spec: Spec) -> int:

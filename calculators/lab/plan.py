@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calculators.lab import forecast
+from calculators.lab import clock, forecast
+from calculators.lab.calibrations import Calibration
 from calculators.lab.calls import Call
 from calculators.lab.devices import Placement
-from calculators.lab.measurements import Prediction
+from calculators.lab.measurements import Prediction, Quantity
 from calculators.lab.spec import Spec
 from calculators.lab.splits import calls_of, data, split_of
 
@@ -19,6 +20,8 @@ class Plan:
     placement: Placement
     calls: tuple[Call, ...]
     predictions: tuple[Prediction, ...]
+    about_time: str = ""
+    """What decides how long a step takes, or why no time is predicted."""
 
     @property
     def world_size(self) -> int:
@@ -52,12 +55,29 @@ class Plan:
         return split_of(self.spec).layers_by_rank(self.spec)
 
 
-def make_plan(spec: Spec, placement: Placement) -> Plan:
-    """The plan of `spec` on the devices and backend of `placement`; pure, nothing is started."""
+def make_plan(spec: Spec, placement: Placement, calibration: Calibration | None = None) -> Plan:
+    """The plan of `spec` on the devices and backend of `placement`; pure, nothing is started.
+
+    With a `calibration` of the same ranks and links it says how long a step should take.
+    """
     calls = calls_of(spec)
     predictions = [*forecast.handed(spec, calls), *split_of(spec).memory(spec)]
     if (
         placement.backend == "gloo"
     ):  # what another backend writes is not known to the byte: nothing is claimed
         predictions += forecast.wire_on_gloo(spec, calls)
-    return Plan(spec=spec, placement=placement, calls=calls, predictions=tuple(predictions))
+    about_time = clock.why_untimed(spec, calibration)
+    if calibration is not None and not about_time:
+        step = clock.predicted_step(spec, calibration)
+        about_time = step.verdict
+        predictions += [
+            Prediction(quantity=Quantity.STEP_SECONDS, rank=rank, formula=step.seconds.value)
+            for rank in range(spec.ranks)
+        ]
+    return Plan(
+        spec=spec,
+        placement=placement,
+        calls=calls,
+        predictions=tuple(predictions),
+        about_time=about_time,
+    )

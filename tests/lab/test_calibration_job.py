@@ -7,7 +7,7 @@ import pytest
 from calculators.lab.measurements import Log, Measurement, Quantity, Series
 from calculators.lab.plan import make_plan
 from calculators.lab.spec import Spec, SpecError
-from calculators.lab.splits.calibration import ARITHMETIC, Timed, timed_calls
+from calculators.lab.splits.calibration import ARITHMETIC, timed_calls
 from calculators.predict.collectives import Kind
 from tests.lab.conftest import ON_CPU, Outcome
 
@@ -70,11 +70,6 @@ def test_ping_pongs_begin_at_a_few_bytes_and_collectives_at_64_kib_up_to_the_siz
 def test_every_rank_has_an_equal_share_of_each_collective():
     calls = timed_calls(Spec.parse({"job": "calibration", "ranks": 3}))
     assert all(timed.size % 12 == 0 for timed in calls if timed.kind is not Kind.SEND)
-
-
-def test_the_name_of_a_series_says_which_call_it_is_of():
-    assert Timed.named("all-reduce 65536") == Timed(kind=Kind.ALL_REDUCE, size=65_536)
-    assert [Timed.named(name) for name in ARITHMETIC] == [None] * len(ARITHMETIC)
 
 
 @pytest.mark.parametrize(

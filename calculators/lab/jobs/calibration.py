@@ -25,6 +25,7 @@ from calculators.lab.splits.calibration import (
     MATRIX_SIDE,
     MULTIPLYING,
     READING,
+    RESUMED,
     SMALL_LAYERS,
     WEIGHT_BYTES,
     Timed,
@@ -182,8 +183,11 @@ def _arithmetic(spec: Spec, dtype: torch.dtype, device: torch.device) -> dict[st
     ids = transformer.some_tokens(small, device=device)
     hidden = torch.ones(1, 1, _SMALL, dtype=dtype, device=device)
 
-    def layers(x: Tensor) -> None:
-        for layer in model.layers.values():
+    layers = list(model.layers.values())
+
+    def through(some: Sequence[Any]) -> None:
+        x = hidden
+        for layer in some:
             x = layer(x, 0)
 
     def without_gradients(work: Callable[[], Any]) -> Callable[[], Any]:
@@ -192,6 +196,7 @@ def _arithmetic(spec: Spec, dtype: torch.dtype, device: torch.device) -> dict[st
     return {
         READING: without_gradients(lambda: torch.mv(weights, vector)),
         MULTIPLYING: without_gradients(lambda: square @ square),
-        LAYERS: without_gradients(lambda: layers(hidden)),
+        LAYERS: without_gradients(lambda: through(layers)),
+        RESUMED: without_gradients(lambda: through(layers[:1])),
         ENDS: without_gradients(lambda: transformer.sample(bare(ids))),
     }

@@ -24,8 +24,9 @@ _COLLECTIVE_STEP = 2
 READING = "reading weights"
 MULTIPLYING = "multiplying matrices"
 LAYERS = "layers too small to count"
+RESUMED = "one such layer after a wait"
 ENDS = "embedding and head too small to count"
-ARITHMETIC = (READING, MULTIPLYING, LAYERS, ENDS)
+ARITHMETIC = (READING, MULTIPLYING, LAYERS, RESUMED, ENDS)
 
 WEIGHT_BYTES = 64 * 2**20
 """Of the matrix that is read: more than a rank's share of any cache."""
@@ -33,7 +34,7 @@ MATRIX_SIDE = 512
 """Of the two square matrices that are multiplied: 2·side³ operations, and both stay in the cache."""
 MULTIPLICATIONS = 2 * MATRIX_SIDE**3
 SMALL_LAYERS = 8
-"""Layers that are timed together: one alone would be timed as it is after a wait, cold."""
+"""Layers that are timed together. One alone, after a wait, takes longer: the core has done something else meanwhile."""
 
 _COPIES = 4
 """Tensors of a call's full size that a rank holds at most: handed over, taken, and two to check them."""
@@ -50,12 +51,6 @@ class Timed:
     def name(self) -> str:
         """How its series and its median are called: “all-reduce 65536”."""
         return f"{self.kind} {self.size}"
-
-    @classmethod
-    def named(cls, name: str) -> "Timed | None":
-        """The call that a series is of; None where it is of arithmetic."""
-        kind, _, size = name.rpartition(" ")
-        return cls(kind=Kind(kind), size=int(size)) if size.isdigit() and kind in set(Kind) else None
 
 
 def timed_calls(spec: Spec) -> tuple[Timed, ...]:
