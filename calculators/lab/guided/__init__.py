@@ -5,6 +5,7 @@ from calculators.lab.guided import (
     context,
     data,
     expert,
+    ladder,
     pipeline,
     sequence,
     serving,
@@ -16,7 +17,7 @@ from calculators.lab.guided.claims import Outcome as Outcome
 from calculators.lab.guided.claims import Verdict as Verdict
 from calculators.lab.problems import Problem, SpecError
 
-_MODULES = (data, sharded, tensor, pipeline, serving, sequence, context, expert, composed)
+_MODULES = (data, sharded, tensor, pipeline, serving, sequence, context, expert, composed, ladder)
 
 GUIDED: dict[str, Guided] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
 """Every guided experiment by its name, in the order of the lessons."""
