@@ -59,8 +59,9 @@ class Estimate:
         return Estimate(value=amount * self.value, low=amount * self.low, high=amount * self.high)
 
     def per(self, amount: float) -> "Estimate":
-        """How many a second, where it is the time of `amount` of them."""
-        return Estimate(value=amount / self.value, low=amount / self.high, high=amount / self.low)
+        """How many a second, where it is the time of `amount` of them; unbounded where it may be none."""
+        high = amount / self.low if self.low > 0 else math.inf
+        return Estimate(value=amount / self.value, low=amount / self.high, high=high)
 
     @classmethod
     def mean(cls, samples: Sequence[float]) -> "Estimate":

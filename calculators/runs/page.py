@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from calculators.lab import store
 from calculators.lab.choices import Job
+from calculators.lab.clock import StepTime
 from calculators.lab.compare import TOLERATED_SHARE, Comparison
 from calculators.lab.measurements import (
     Measurement,
@@ -27,14 +28,16 @@ from calculators.lab.spec import Family
 from calculators.lab.splits import calls_of
 from calculators.lab.store import LogLine, Run, RunState, Worker
 from calculators.plots import wire_figure
+from calculators.runs.calibrating import Calibrated
 from calculators.runs.charts import SWATCHES, Drawn
 from calculators.runs.counters import COUNTERS, counters_table, unseen
 from calculators.runs.levels import Levels, with_nothing_expected
 from calculators.runs.matrices import Matrices
 from calculators.runs.memory import Memory
 from calculators.runs.opening import looking
-from calculators.runs.series import Lines, followed, step_times, timed_calls
+from calculators.runs.series import Lines, followed, step_times
 from calculators.runs.timeline import Timelines
+from calculators.runs.timing import step_time
 from calculators.runs.wire import wire_table
 from calculators.runs.words import place_of, remarks_on, size_of, title_of
 from calculators.tables import Table
@@ -51,7 +54,7 @@ _SHOWN = {
     Quantity.STEP_SECONDS,
     *COUNTERS,
 }
-"""What the page asks the ledger for. A run may have a million times of calls: only a calibration's page reads them."""
+"""What the page asks the ledger for. A run may have a million times of single calls; no page shows those."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,8 @@ class RunPage:
     step_seconds: tuple[StepSeconds, ...] = ()
     series: tuple[Series, ...] = ()
     timelines: tuple[Timeline, ...] = ()
+    time_said: StepTime | None = None
+    why_untimed: str = ""
 
     @property
     def family(self) -> Family:
@@ -118,7 +123,7 @@ class RunPage:
     @property
     def verdict(self) -> str:
         """What verification found, as a sentence's subject and verb; the page says how far off it was."""
-        if self.run.spec.is_exchange:
+        if not self.run.spec.has_model:
             return (
                 "Each call gave what it must."
                 if self.run.verified
@@ -255,17 +260,27 @@ class RunPage:
     @cached_property
     def lines(self) -> Sequence[Lines]:
         """What ranks followed from step to step."""
+        if self.calibrated:
+            return ()
         return followed(self.series, family=self.family, unit=self.unit, file=self.file)
+
+    @cached_property
+    def calibrated(self) -> Calibrated | None:
+        """What a calibration found."""
+        if self.run.spec.job is not Job.CALIBRATION or not self.run.succeeded:
+            return None
+        return Calibrated.of(self.run, self.series, file=self.file)
 
     @cached_property
     def step_times(self) -> Lines | None:
         return step_times(
-            self.step_seconds, self.predictions, family=self.family, unit=self.unit, file=self.file
+            self.step_seconds,
+            self.predictions,
+            said=self.time_said,
+            family=self.family,
+            unit=self.unit,
+            file=self.file,
         )
-
-    @cached_property
-    def timed_calls(self) -> Table | None:
-        return timed_calls(self.measurements)
 
     @cached_property
     def counters(self) -> Table | None:
@@ -275,12 +290,13 @@ class RunPage:
     def contents(self) -> list[tuple[str, str]]:
         """Its parts by their anchors, where there are enough of them to jump between."""
         parts = (
+            (self.calibrated, "link", "The link"),
             (self.wire, "on-the-wire", "On the wire"),
             (self.matrices and not self.is_silent, "pairs", "Who sent to whom"),
             (self.calls, "handed", "Handed"),
             (self.memory, "held", "Memory"),
             (self.timeline, "time", "Who waited"),
-            (self.lines or self.step_times or self.timed_calls, "steps", "Step by step"),
+            (self.lines or self.step_times, "steps", "Step by step"),
             (self.counters, "of-the-machine", "Counters"),
             (self.comparisons or self.step_times, "how", "How it was measured"),
         )
@@ -324,14 +340,16 @@ def run_page(run_id: int, *, now: datetime) -> RunPage | None:
             return None
         measured: dict[str, Any] = {}
         if run.is_final:
-            quantities = _SHOWN | ({Quantity.CALL_SECONDS} if run.spec.job is Job.CALIBRATION else set())
+            said, reason = step_time(session, run)
             measured = {
-                "predictions": tuple(store.predictions_of(session, run_id, quantities=quantities)),
-                "measurements": tuple(store.measurements_of(session, run_id, quantities=quantities)),
+                "predictions": tuple(store.predictions_of(session, run_id, quantities=_SHOWN)),
+                "measurements": tuple(store.measurements_of(session, run_id, quantities=_SHOWN)),
                 "verifications": tuple(store.verifications_of(session, run_id)),
                 "step_seconds": tuple(store.step_seconds_of(session, run_id)),
                 "series": tuple(store.series_of(session, run_id)),
                 "timelines": tuple(store.timelines_of(session, run_id)),
+                "time_said": said,
+                "why_untimed": reason,
             }
         return RunPage(
             run=run,

@@ -8,7 +8,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from calculators.figures import Figure, axis, figure
-from calculators.lab.measurements import Measurement, Prediction, Quantity, Series, StepSeconds
+from calculators.lab.clock import StepTime
+from calculators.lab.measurements import Prediction, Quantity, Series, StepSeconds
 from calculators.plots import level_line, measured_line
 from calculators.runs.charts import Drawn, joined
 from calculators.tables import Row, Table
@@ -126,6 +127,7 @@ def step_times(
     step_seconds: Sequence[StepSeconds],
     predictions: Sequence[Prediction],
     *,
+    said: StepTime | None,
     family: str,
     unit: str,
     file: str,
@@ -135,6 +137,8 @@ def step_times(
     if not lines:
         return None
     expected = [p.predicted for p in predictions if p.quantity is Quantity.STEP_SECONDS and not p.detail]
+    if said is not None and not expected:
+        expected = [said.seconds.value]
     return Lines(
         name="step-times",
         title=f"seconds a {unit}",
@@ -144,34 +148,6 @@ def step_times(
         unit=unit,
         file=file,
         predicted=max(expected, default=None),
-    )
-
-
-def timed_calls(measurements: Sequence[Measurement]) -> Table | None:
-    """What a calibration timed: each call and size, the median over ranks and rounds."""
-    found: dict[str, list[float]] = {}
-    for m in measurements:
-        if m.quantity is Quantity.CALL_SECONDS:
-            found.setdefault(m.detail, []).append(m.value)
-    if not found:
-        return None
-    rows = tuple(
-        Row(
-            cells=(
-                detail,
-                plain(len(times)),
-                seconds(statistics.median(times)),
-                seconds(min(times)),
-                seconds(max(times)),
-            )
-        )
-        for detail, times in found.items()
-    )
-    return Table(
-        caption="How long one call takes.",
-        heads=("Call and size", "Times seen", "Median", "Fastest", "Slowest"),
-        rows=rows,
-        name="timed",
     )
 
 
