@@ -168,15 +168,20 @@ def of_run(session: "Session", run_id: int) -> Calibration:
     )
 
 
-def latest(session: "Session", spec: Spec, *, machine: str, backend: str, device: str) -> Calibration | None:
-    """The newest calibration on `machine` of the ranks, hosts and links that `spec` has; None without one."""
+def latest(
+    session: "Session", spec: Spec, *, machine: str, backend: str, device: str, before: int | None = None
+) -> Calibration | None:
+    """The newest calibration on `machine` of the ranks, hosts and links that `spec` has; None without one.
+
+    With `before`, the newest that the run of this number could have known.
+    """
     from calculators.lab import store
 
     for run in store.verified_runs(
         session, Job.CALIBRATION, machine=machine, backend=backend, world_size=spec.ranks
     ):
         alike = all(getattr(run.spec, name) == getattr(spec, name) for name in _SAME_LINK)
-        if alike and run.device == device:
+        if alike and run.device == device and (before is None or run.id < before):
             try:
                 return of_run(session, run.id)
             except NoCalibration:  # too crowded a moment: an older one may do

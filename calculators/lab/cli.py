@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     devices = find_devices()
     placement = place(spec, devices)  # says what is wrong before anything is started or stored
     if options.dry_run:
-        return _dry_run(spec, devices, as_json=options.json)
+        return _dry_run(spec, devices, as_json=options.json, ledger=options.ledger)
 
     from calculators.lab import store, terminal
     from calculators.lab.launch import LocalLauncher
@@ -101,6 +101,18 @@ def run(options: argparse.Namespace) -> int:
     if ended is None or ended.state is store.RunState.CANCELLED:
         return INTERRUPTED if stop.is_set() else NOT_GOOD
     return OK if ended.succeeded else NOT_GOOD
+
+
+def calibrate(options: argparse.Namespace) -> int:
+    """Time calls and arithmetic of some ranks here, so that runs on as many are told how long a step should take."""
+    from calculators.lab import calibrating
+
+    options.spec, options.dry_run = calibrating.spec_of(vars(options)), False
+    code = run(options)
+    if code == OK and not options.json:
+        with _ledger(options.ledger).reading() as session:
+            print("\n" + calibrating.text_of_latest(session, options.spec))
+    return code
 
 
 def list_runs(options: argparse.Namespace) -> int:
@@ -266,6 +278,18 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument(
         "--dry-run", action="store_true", help="print the plan and its predictions; start nothing"
     )
+    calibrating = add("calibrate", calibrate, ledger=True)
+    for option, kind, default, about in (
+        ("--ranks", int, 2, "how many ranks (2)"),
+        ("--hosts", int, 1, "emulated hosts to put them on (1: this machine as it is)"),
+        ("--link-mbit", float, 0.0, "how fast each host's link is, in Mbit/s (0: not slowed down)"),
+        ("--delay-ms", float, 0.0, "delay on the way out of each host (0)"),
+        ("--jitter-ms", float, 0.0, "how much that delay varies (0)"),
+        ("--call-bytes", int, 2**18, "the largest size that is timed (262144; 4194304 where links are fast)"),
+        ("--steps", int, 20, "how often each size is timed (20)"),
+    ):
+        calibrating.add_argument(option, type=kind, default=default, metavar="N", help=about)
+    calibrating.add_argument("--json", action="store_true", help="print the run's result as JSON")
     listing = add("list", list_runs, ledger=True)
     listing.add_argument("--json", action="store_true", help="print as JSON")
     listing.add_argument(
@@ -311,18 +335,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _spec(name: str) -> Spec:
+def _spec(name: str | Spec) -> Spec:
+    if isinstance(name, Spec):
+        return name
     path = Path(name)
     if path.suffix == ".toml" or len(path.parts) > 1 or path.exists():
         return Spec.load(path)
     return experiment(name)
 
 
-def _dry_run(spec: Spec, devices: "Devices", *, as_json: bool) -> int:
+def _dry_run(spec: Spec, devices: "Devices", *, as_json: bool, ledger: str | None) -> int:
+    from calculators.lab.calibrating import known_in
     from calculators.lab.devices import place
     from calculators.lab.plan import make_plan
 
-    plan = make_plan(spec, place(spec, devices))
+    placement = place(spec, devices)
+    plan = make_plan(spec, placement, known_in(_url(ledger), spec, placement, machine=devices.machine))
     if as_json:
         from dataclasses import asdict
 

@@ -7,14 +7,20 @@ both is not the time of either.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
 
 from calculators.lab.calibrations import Calibration, Estimate
 from calculators.lab.calls import Call
 from calculators.lab.limits import VERIFIED_TOKENS
 from calculators.lab.link_cost import bucket_bytes, link_cost
+from calculators.lab.measurements import StepSeconds
 from calculators.lab.spec import Job, Spec
 from calculators.lab.splits import calls_of, split_of
 from calculators.predict.compute import roofline_seconds
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 HOST_BOUND = 0.5
 """Below this share of the link the host decides: its cores and what else they do."""
@@ -127,6 +133,40 @@ def predicted_step(spec: Spec, calibration: Calibration) -> StepTime:
         spec, calibration, (), [tuple(part.of(spec.microbatches) for part in busiest)], requests=1
     )
     return max(around, full, key=lambda step: step.seconds.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeOfRun:
+    """A run's steps as they were predicted and as they were, for one plot of both."""
+
+    predicted: StepTime
+    measured: tuple[StepSeconds, ...]
+
+    @property
+    def measured_median(self) -> float:
+        """The median of all ranks' steps [s]."""
+        return median(seconds for rank in self.measured for seconds in rank.seconds)
+
+    @property
+    def error(self) -> float:
+        """Predicted beyond measured, as a share of measured."""
+        return self.predicted.seconds.value / self.measured_median - 1
+
+
+def time_of_run(session: "Session", run_id: int) -> TimeOfRun | None:
+    """Predicted beside measured steps of a run; None where no time was predicted or none measured."""
+    from calculators.lab import calibrations, store
+
+    run = store.get_run(session, run_id)
+    measured = tuple(store.step_seconds_of(session, run_id))
+    if run is None or not measured:
+        return None
+    known = calibrations.latest(
+        session, run.spec, machine=run.machine, backend=run.backend, device=run.device, before=run_id
+    )
+    if known is None or why_untimed(run.spec, known):
+        return None
+    return TimeOfRun(predicted=predicted_step(run.spec, known), measured=measured)
 
 
 def _in_turn(

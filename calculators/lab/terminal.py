@@ -59,6 +59,7 @@ def plan_text(plan: Plan) -> str:
         f"{title(spec)}: {plan.world_size} ranks on {where}",
         placement.note,
         spec.caveat,
+        plan.about_time,
         group,
         "Calls of one step:\n" + "\n".join(listed or ["  none"]),
         f"Predicted over {spec.steps:,} steps:\n" + predictions_table(plan.predictions),

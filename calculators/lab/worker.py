@@ -13,9 +13,9 @@ from typing import Protocol, cast
 
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
-from calculators.lab import store
+from calculators.lab import calibrations, store
 from calculators.lab.devices import Devices, place
-from calculators.lab.measurements import Event, Failed, Verified
+from calculators.lab.measurements import Event, Failed, Log, Verified
 from calculators.lab.plan import Plan, make_plan
 from calculators.lab.problems import Problem
 from calculators.lab.quota import Quota
@@ -197,8 +197,14 @@ class Worker:
     ) -> tuple[RunState, Failed | None]:
         """Read the launcher to its end, or end it; `unsaid` is left with what the ledger lacks."""
         self._require_room(run)
-        plan = make_plan(run.spec, place(run.spec, self.devices))
-        machine = self.devices.machine
+        machine, placement = self.devices.machine, place(run.spec, self.devices)
+        with self.sessions.reading() as session:
+            calibration = calibrations.latest(
+                session, run.spec, machine=machine, backend=placement.backend, device=placement.device
+            )
+        plan = make_plan(run.spec, placement, calibration)
+        if calibration is not None and plan.about_time:
+            unsaid.append(Log(rank=None, text=plan.about_time))
         with self.sessions.begin() as session:
             store.record_plan(session, run.id, plan, owner=self.owner, machine=machine, now=self.clock())
         next_batch, next_look, next_beat = 0.0, 0.0, time.monotonic() + store.HEARTBEAT_SECONDS
