@@ -3,6 +3,7 @@
 import contextlib
 import os
 import secrets
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import dj_database_url
 from csp.constants import NONCE, NONE, SELF
 from django.core.management.utils import get_random_secret_key
+
+from calculators.lab.quota import Quota, QuotaError
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # Everything that is written while the site runs: databases, secrets, collected static files.
@@ -118,6 +121,12 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The run ledger is SQLAlchemy's (calculators/lab/store.py); Django only passes its address on.
 LEDGER_URL = os.environ.get("SIXFOLD_LEDGER_URL", f"sqlite:///{HOME / 'runs.sqlite3'}")
+
+# The lab's limits are read where they are needed; what is no limit is said here, before anything starts.
+try:
+    Quota.from_environment()
+except QuotaError as error:
+    sys.exit(str(error))
 
 USE_TZ = True
 TIME_ZONE = os.environ.get("SIXFOLD_TIME_ZONE", "UTC")

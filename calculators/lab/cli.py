@@ -1,4 +1,6 @@
-"""The lab's commands: run, list, show, work, devices, doctor, specs, experiments, meter. No Django, no torch in here.
+"""The lab's commands: run, list, show, again, delete, import, work, devices, doctor, specs, experiments, meter.
+
+No Django, no torch in here.
 
 Exit codes: 0 all is well (`run`: done and verified; `experiments`: all held), 1 the run failed or is not verified, or
 an experiment did not hold, 2 what was asked for cannot be done (a bad spec, an unknown run, a ledger out of reach),
@@ -46,9 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Imported late: `--help`, `devices` and `experiments` do without SQLAlchemy.
         from sqlalchemy.exc import SQLAlchemyError
 
-        from calculators.lab.store import LedgerError
+        from calculators.lab.quota import QuotaError
+        from calculators.lab.store import Impossible, LedgerError
 
-        if isinstance(error, LedgerError | SQLAlchemyError):
+        if isinstance(error, LedgerError | SQLAlchemyError | QuotaError | Impossible):
             print(str(getattr(error, "orig", None) or error).strip(), file=sys.stderr)
             return CANNOT
         raise
@@ -58,9 +61,13 @@ def run(options: argparse.Namespace) -> int:
     """Run a spec in this process, by way of the ledger, and print predicted against measured."""
     spec = _spec(options.spec)
     from calculators.lab.devices import find_devices, place
+    from calculators.lab.quota import Quota
 
     devices = find_devices()
     placement = place(spec, devices)  # says what is wrong before anything is started or stored
+    # Done here and now, it waits in nobody's way: the limits of a run hold for it, those on their number do not.
+    quota = Quota.from_environment().within(devices.memory_bytes).without_counts()
+    quota.require(spec)
     if options.dry_run:
         return _dry_run(spec, devices, as_json=options.json, ledger=options.ledger)
 
@@ -73,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(watcher, terminal.PlainLines):
         print(placement.note or f"{spec.ranks} ranks on {placement.device}", file=sys.stderr)
     stop = threading.Event()
-    with LocalLauncher() as launcher:
+    with LocalLauncher(max_memory_bytes=quota.max_memory_bytes) as launcher:
         launcher.warm_up()  # before the claim, whose lease would not wait for torch to be imported
         worker = Worker(
             sessions,
@@ -82,11 +89,12 @@ def run(options: argparse.Namespace) -> int:
             devices=devices,
             stop=stop,
             stopped=(store.RunState.CANCELLED, "Stopped with Ctrl-C before it had ended."),
+            quota=quota,
         )
         with _stop_on_signals(stop):
             # Submitted and claimed in one transaction: no other worker can have it.
             with sessions.begin() as session:
-                submitted = store.submit(session, spec, submitted_by=_who(), now=utc_now())
+                submitted = store.submit(session, spec, submitted_by=_who(), now=utc_now(), quota=quota)
                 claimed = store.claim(session, owner=worker.owner, now=utc_now(), run_id=submitted.id)
             if claimed is None:
                 raise store.LedgerError(f"Run {submitted.id} was taken by another worker.")
@@ -156,6 +164,45 @@ def show(options: argparse.Namespace) -> int:
     return OK
 
 
+def again(options: argparse.Namespace) -> int:
+    """Put a lost run back in the queue, or the spec of any other one as a new run."""
+    from calculators.lab import store
+    from calculators.lab.worker import utc_now
+
+    sessions = _ledger(options.ledger)
+    _reap(sessions)
+    with sessions.begin() as session:
+        found = store.get_run(session, options.run)
+        if found is not None and found.state is store.RunState.LOST:
+            queued = store.put_back(session, options.run, by=_who(), now=utc_now())
+        else:
+            queued = store.run_again(session, options.run, submitted_by=_who(), now=utc_now())
+    same = "is back" if queued.id == options.run else "waits"
+    print(f"Run {queued.id} {same} in the queue; a worker (`python -m calculators.lab work`) takes it.")
+    return OK
+
+
+def delete(options: argparse.Namespace) -> int:
+    """Forget a run that has ended, with everything that it measured."""
+    from calculators.lab import store
+
+    sessions = _ledger(options.ledger)
+    _reap(sessions)
+    with sessions.begin() as session:
+        store.delete_run(session, options.run)
+    print(f"Run {options.run} is deleted.")
+    return OK
+
+
+def import_file(options: argparse.Namespace) -> int:
+    """Take over the finished runs of another box, from its ledger file."""
+    from calculators.lab import store
+
+    with _ledger(options.ledger).begin() as session:
+        print(store.import_ledger(session, Path(options.file)).sentence)
+    return OK
+
+
 def work(options: argparse.Namespace) -> int:
     """Work through the queue until stopped."""
     import logging
@@ -163,6 +210,7 @@ def work(options: argparse.Namespace) -> int:
     from calculators.lab import lifeline
     from calculators.lab.devices import find_devices
     from calculators.lab.launch import LocalLauncher
+    from calculators.lab.quota import Quota
     from calculators.lab.worker import work as work_through
     from calculators.lab.worker import worker_name
 
@@ -173,10 +221,19 @@ def work(options: argparse.Namespace) -> int:
     with _stop_on_signals(stop):
         if options.with_parent is not None:
             lifeline.die_with_parent(parent=options.with_parent, signum=signal.SIGTERM)
-        sessions, devices = _ledger(options.ledger), find_devices()
-        with LocalLauncher() as launcher:
-            owner = worker_name(devices.host)
-            work_through(sessions, launcher, owner=owner, devices=devices, once=options.once, stop=stop)
+        devices = find_devices()
+        quota = Quota.from_environment().within(devices.memory_bytes)
+        sessions = _ledger(options.ledger)
+        with LocalLauncher(max_memory_bytes=quota.max_memory_bytes) as launcher:
+            work_through(
+                sessions,
+                launcher,
+                owner=worker_name(devices.host),
+                devices=devices,
+                once=options.once,
+                stop=stop,
+                quota=quota,
+            )
     return OK
 
 
@@ -300,6 +357,12 @@ def _parser() -> argparse.ArgumentParser:
     showing.add_argument(
         "--json", action="store_true", help="print as JSON, with pairs, log and times of steps"
     )
+    repeating = add("again", again, ledger=True)
+    repeating.add_argument("run", type=int, metavar="RUN", help="the number of a run")
+    deleting = add("delete", delete, ledger=True)
+    deleting.add_argument("run", type=int, metavar="RUN", help="the number of a run")
+    importing = add("import", import_file, ledger=True)
+    importing.add_argument("file", metavar="FILE", help="the other box's runs.sqlite3")
     working = add("work", work, ledger=True)
     working.add_argument("--once", action="store_true", help="do one run if one waits, then end")
     working.add_argument(

@@ -10,7 +10,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import TracebackType
@@ -18,8 +20,11 @@ from typing import Self, cast
 
 from calculators.lab.emulation.homes import CannotEmulate, Home, Homes, homes
 from calculators.lab.lifeline import die_with_parent
+from calculators.lab.limits import shown_bytes
 from calculators.lab.measurements import Event, Failed, Log, Progress
+from calculators.lab.opening import Opening
 from calculators.lab.plan import Plan
+from calculators.lab.resident import Resident
 
 TICK_SECONDS = 0.1
 """At least this often the stream yields, an event or None."""
@@ -30,11 +35,15 @@ _BLAME_SECONDS = 0.3
 class LocalLauncher:
     """Runs plans on this machine. Warm it up once; a context manager closes it.
 
-    `work` is what each rank does, a function of a module; left out, it is `ranks.run_rank`.
+    `work` is what each rank does, a function of a module; left out, it is `ranks.run_rank`. Ranks that together hold
+    more than `max_memory_bytes` are ended.
     """
 
-    def __init__(self, *, work: Callable[..., None] | None = None) -> None:
+    def __init__(
+        self, *, work: Callable[..., None] | None = None, max_memory_bytes: int | None = None
+    ) -> None:
         self._work = work
+        self._max_memory_bytes = max_memory_bytes
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["calculators.lab.preload"])
 
@@ -65,34 +74,52 @@ class LocalLauncher:
         when the time limit ended it.
         """
         deadline = time.monotonic() + plan.spec.time_limit_seconds
+        forkserver.ensure_running()  # here, since it ends with the thread that started it
         try:
-            with homes(plan, self._context) as where:
+            with Opening(lambda stack, check: self._set_up(plan, stack, check)) as opening:
+                while not opening.is_over(TICK_SECONDS):
+                    if time.monotonic() > deadline:
+                        yield Failed(rank=None, reason=_too_slow(plan, "no rank had begun"))
+                        return
+                    yield None
+                where, ranks = opening.result
                 if where.remark:
                     yield Log(rank=None, text=where.remark)
-                yield from self._live(plan, where, deadline)
+                yield from self._live(plan, ranks, deadline)
         except CannotEmulate as error:
             yield Failed(rank=None, reason=str(error))
 
-    def _live(self, plan: Plan, where: Homes, deadline: float) -> Iterator[Event | None]:
-        with _Ranks(self._context, plan, where, self._work) as ranks:
-            while ranks.are_talking:
-                events = ranks.listen(TICK_SECONDS)
-                yield from events
-                if ranks.first_failure is not None:
-                    yield ranks.blame()
-                    return
-                if time.monotonic() > deadline:
-                    yield Failed(rank=None, reason=ranks.too_slow(plan.spec.time_limit_seconds))
-                    return
-                if not events:
-                    yield None
+    def _set_up(self, plan: Plan, stack: ExitStack, check: Callable[[], None]) -> tuple[Homes, "_Ranks"]:
+        where = stack.enter_context(homes(plan, self._context, check=check))
+        return where, stack.enter_context(_Ranks(self._context, plan, where, self._work, check))
+
+    def _live(self, plan: Plan, ranks: "_Ranks", deadline: float) -> Iterator[Event | None]:
+        while ranks.are_talking:
+            events = ranks.listen(TICK_SECONDS)
+            yield from events
+            if ranks.first_failure is not None:
+                yield ranks.blame()
+                return
+            if self._max_memory_bytes and (too_large := ranks.above(self._max_memory_bytes)):
+                yield too_large
+                return
+            if time.monotonic() > deadline:
+                yield Failed(rank=None, reason=_too_slow(plan, ranks.whereabouts))
+                return
+            if not events:
+                yield None
 
 
 class _Ranks:
     """The processes of one run and the pipes they speak through."""
 
     def __init__(
-        self, context: ForkServerContext, plan: Plan, where: Homes, work: Callable[..., None] | None
+        self,
+        context: ForkServerContext,
+        plan: Plan,
+        where: Homes,
+        work: Callable[..., None] | None,
+        check: Callable[[], None],
     ) -> None:
         self._plan = plan
         self._processes: dict[int, ForkServerProcess] = {}
@@ -100,6 +127,7 @@ class _Ranks:
         self._ends: dict[int, Connection] = {}
         self._failures: list[tuple[float, Failed]] = []
         self._progress: dict[int, Progress] = {}
+        self._through: set[int] = set()
         self.first_failure: float | None = None
         try:
             for rank in range(plan.world_size):
@@ -116,9 +144,11 @@ class _Ranks:
                 process.start()
                 self._processes[rank] = process
                 sender.close()
+                check()
         except BaseException:
             self.kill()
             raise
+        self._memory = Resident({rank: process.pid or 0 for rank, process in self._processes.items()})
 
     def __enter__(self) -> Self:
         return self
@@ -138,6 +168,7 @@ class _Ranks:
         events: list[Event] = []
         for pipe in wait(list(by_pipe), seconds):
             self._drain(by_pipe[cast(Connection, pipe)], events)
+        self._memory.look()
         return events
 
     def blame(self) -> Failed:
@@ -151,13 +182,27 @@ class _Ranks:
         self._failures.sort(key=lambda failure: (bool(failure[1].traceback), failure[0]))
         return self._failures[0][1]
 
-    def too_slow(self, limit: float) -> str:
-        """The sentence for a run that its time limit ended, with where each rank was."""
+    @property
+    def whereabouts(self) -> str:
+        """Where each rank was when it was last heard from."""
         where = ", ".join(
             f"rank {rank} at “{at.part}” {at.done} of {at.total}"
             for rank, at in sorted(self._progress.items())
         )
-        return f"The time limit of {limit:g} s ended the run: {where or 'no rank had begun'}."
+        return where or "no rank had begun"
+
+    def above(self, limit: int) -> Failed | None:
+        """The end of a run whose ranks hold more memory than they may."""
+        memory = self._memory
+        if memory.total_bytes <= limit:
+            return None
+        largest = memory.largest
+        return Failed(
+            rank=largest,
+            reason=f"The ranks held {shown_bytes(memory.total_bytes)} of memory together, rank {largest} "
+            f"{shown_bytes(memory.bytes_of[largest])} of it, and the limit is {shown_bytes(limit)} "
+            "(SIXFOLD_LAB_MAX_MEMORY_BYTES): the run was ended. Take a smaller model or batch.",
+        )
 
     def kill(self) -> None:
         """End every rank now, and wait until it is gone."""
@@ -174,6 +219,9 @@ class _Ranks:
         try:
             while pipe.poll():
                 at, event = pipe.recv()
+                if event is None:
+                    self._through.add(rank)
+                    continue
                 if isinstance(event, Failed):
                     self._fail(at, event)
                     continue
@@ -191,8 +239,9 @@ class _Ranks:
         code = process.exitcode
         if code == -signal.SIGKILL and self._plan.expects_loss_of(rank) and self._is_measuring(rank):
             events.append(Log(rank=None, text=self._plan.loss_sentence))
-        elif code and not any(failed.rank == rank for _, failed in self._failures):
-            self._fail(time.monotonic(), Failed(rank=rank, reason=_how_it_ended(code)))
+        elif rank not in self._through and not any(failed.rank == rank for _, failed in self._failures):
+            held = self._memory.bytes_of.get(rank)
+            self._fail(time.monotonic(), Failed(rank=rank, reason=_how_it_ended(code or 0, held)))
 
     def _is_measuring(self, rank: int) -> bool:
         return rank in self._progress and self._progress[rank].part == "measure"
@@ -202,10 +251,22 @@ class _Ranks:
         self.first_failure = self.first_failure or time.monotonic()
 
 
-def _how_it_ended(code: int) -> str:
+def _too_slow(plan: Plan, where: str) -> str:
+    """The sentence for a run that its time limit ended."""
+    return f"The time limit of {plan.spec.time_limit_seconds:g} s ended the run: {where}."
+
+
+def _how_it_ended(code: int, held_bytes: int | None) -> str:
+    """The sentence for a rank that ended before its work was done, and said nothing."""
+    if code == -signal.SIGKILL:
+        held = "" if held_bytes is None else f" (it held {shown_bytes(held_bytes)} when last looked at)"
+        return (
+            "The process was killed by SIGKILL and could say nothing. Somebody did that, or the kernel, which "
+            f"ends processes so when memory runs out{held}."
+        )
     if code < 0:
         return f"The process was killed by {signal.Signals(-code).name}."
-    return f"The process ended with exit code {code} and said nothing."
+    return f"The process ended with exit code {code} before its work was done, and said nothing."
 
 
 def _nothing(parent: int) -> None:
@@ -246,5 +307,6 @@ def _rank_process(
         pipe.send((time.monotonic(), ranks.failure(rank)))
         pipe.close()
         os._exit(1)
+    pipe.send((time.monotonic(), None))  # all is said: an end without this came too early
     pipe.close()
     os._exit(0)  # what is left is interpreter shutdown, and gloo's threads do not always like it

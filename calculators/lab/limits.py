@@ -74,6 +74,14 @@ def _size(spec: Spec) -> Iterator[Problem]:
         )
 
 
+def shown_bytes(number: float) -> str:
+    """Bytes in the largest unit that leaves one or more of it."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if number >= 2**power:
+            return f"{number / 2**power:,.1f} {unit}"
+    return f"{number:,.0f} bytes"
+
+
 def memory_bytes(spec: Spec) -> int:
     """About what all ranks together need in memory at once, beside Python and torch themselves."""
     if spec.has_model:

@@ -6,16 +6,15 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
-
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from typing import TYPE_CHECKING, Self
 
 from calculators.lab import limits
+from calculators.lab.limits import shown_bytes
 from calculators.lab.problems import Problem, SpecError
-from calculators.lab.records import RunState
-from calculators.lab.rows import RunRow
 from calculators.lab.spec import Spec
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 _PREFIX = "SIXFOLD_LAB_"
 _UNITS = {
@@ -94,8 +93,8 @@ class Quota:
         if (memory := limits.memory_bytes(spec)) > self.max_memory_bytes:
             yield Problem(
                 "hidden_size" if spec.has_model else "call_bytes",
-                f"The ranks of this run would need about {shown(memory)} of memory together, and the limit is "
-                f"{shown(self.max_memory_bytes)} ({_variable('max_memory_bytes')}). "
+                f"The ranks of this run would need about {shown_bytes(memory)} of memory together, and the limit is "
+                f"{shown_bytes(self.max_memory_bytes)} ({_variable('max_memory_bytes')}). "
                 + (
                     "Take a smaller model or batch."
                     if spec.has_model
@@ -105,15 +104,20 @@ class Quota:
         if (sent := wire_bytes(spec)) > self.max_bytes:
             yield Problem(
                 "steps",
-                f"This run would put about {shown(sent)} on the wire, and the limit is {shown(self.max_bytes)} "
-                f"({_variable('max_bytes')}). Take fewer steps, "
+                f"This run would put about {shown_bytes(sent)} on the wire, and the limit is "
+                f"{shown_bytes(self.max_bytes)} ({_variable('max_bytes')}). Take fewer steps, "
                 + ("or a smaller batch or model." if spec.has_model else "or smaller or fewer calls."),
             )
 
-    def require_place(self, session: Session, *, person: str) -> None:
+    def require_place(self, session: "Session", *, person: str) -> None:
         """Raises `OverQuota` unless one more run may wait; nobody else can take that place in this transaction."""
         if self.max_runs is None and self.max_runs_per_person is None:
             return
+        from sqlalchemy import func, select  # a dry run does without a database
+
+        from calculators.lab.records import RunState
+        from calculators.lab.rows import RunRow
+
         if session.get_bind().dialect.name == "postgresql":
             session.execute(
                 select(func.pg_advisory_xact_lock(_QUEUE_LOCK))
@@ -145,14 +149,6 @@ def wire_bytes(spec: Spec) -> float:
     predicted = forecast.wire_on_gloo(spec, calls_of(spec))
     measured = sum(p.predicted for p in predicted if p.quantity is Quantity.WIRE)
     return measured * (1 + spec.warmup_steps / spec.steps)
-
-
-def shown(number: float) -> str:
-    """Bytes in the largest unit that leaves one or more of it."""
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if number >= 2**power:
-            return f"{number / 2**power:,.1f} {unit}"
-    return f"{number:,.0f} bytes"
 
 
 def _variable(name: str) -> str:

@@ -48,7 +48,7 @@ def scripted(monkeypatch, *events):
     """Have `run` use a launcher that says these events."""
 
     class Launcher(Script):
-        def __init__(self):
+        def __init__(self, max_memory_bytes):
             super().__init__(*events)
 
         def __enter__(self):

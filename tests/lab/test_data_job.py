@@ -111,7 +111,7 @@ def test_a_rank_that_dies_before_its_time_is_a_failure_all_the_same() -> None:
     with LocalLauncher(work=failing_ranks.one_is_killed) as launcher:
         events = [event for event in launcher.run(plan) if event is not None]
 
-    assert events[-1].reason == "The process was killed by SIGKILL."
+    assert events[-1].reason.startswith("The process was killed by SIGKILL")
 
 
 def test_the_timeline_shows_what_ddp_waits_for(once: Runs) -> None:

@@ -114,7 +114,7 @@ def test_a_killed_rank_ends_the_run_and_its_hosts(launcher: LocalLauncher) -> No
     failed = [event for event in stream if event is not None][-1]
 
     assert isinstance(failed, Failed)
-    assert failed.reason == "The process was killed by SIGKILL."
+    assert failed.reason.startswith("The process was killed by SIGKILL")
     living.assert_nothing_is_left()
 
 
@@ -170,7 +170,7 @@ def test_a_builder_that_is_killed_is_answered_with_a_sentence(
 ) -> None:
     monkeypatch.setattr(homes, "_building_process", emulated_ranks.killed_builder)
 
-    (failed,) = LocalLauncher(work=emulated_ranks.say_where).run(plan_of())
+    (failed,) = (e for e in LocalLauncher(work=emulated_ranks.say_where).run(plan_of()) if e is not None)
 
     assert isinstance(failed, Failed)
     assert failed.reason.startswith("The process that makes emulated hosts ended without a word")

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from calculators.lab import store
+from calculators.lab import cli, store
 from calculators.lab.measurements import (
     Doing,
     Failed,
@@ -312,3 +312,22 @@ def test_a_file_that_is_no_ledger_is_refused_with_a_sentence(sessions, tmp_path,
         imported(sessions, folder / "runs.sqlite3")
 
     assert str(refused.value) == said
+
+
+def test_the_commands_again_delete_and_import_say_what_they_did(sessions, other, capsys):
+    theirs, file = other
+    ended(theirs, owner="theirs")
+    done, gone = ended(sessions), lost(sessions)
+    ledger = ["--ledger", sessions.kw["bind"].url.render_as_string()]
+
+    def said(*command):
+        code = cli.main([*map(str, command), *ledger])
+        return code, "".join(capsys.readouterr())
+
+    takes = "in the queue; a worker (`python -m calculators.lab work`) takes it.\n"
+    assert said("again", gone.id) == (cli.OK, f"Run {gone.id} is back {takes}")
+    assert said("again", done.id) == (cli.OK, f"Run {gone.id + 1} waits {takes}")
+    assert said("delete", done.id) == (cli.OK, f"Run {done.id} is deleted.\n")
+    assert said("delete", done.id) == (cli.CANNOT, f"There is no run {done.id} in this ledger.\n")
+    assert said("import", file) == (cli.OK, "1 run imported.\n")
+    assert said("import", "none")[0] == cli.CANNOT

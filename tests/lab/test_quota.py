@@ -1,13 +1,17 @@
 """The limits of an installation: read from its environment, and held where a run is asked for."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from calculators.lab import limits, store, worker
+from calculators.lab import cli, limits, store, worker
 from calculators.lab.quota import OverQuota, Quota, QuotaError, wire_bytes
 from calculators.lab.store import RunState
 from tests.lab.ledgers import A_BOX, NOON, Clock, Script, found, fresh_ledger, make_spec, submitted
+from tests.lab.test_cli import scripted
 
 
 @pytest.fixture
@@ -159,3 +163,45 @@ def test_a_worker_refuses_what_it_has_no_room_for_and_says_that_it_was_the_worke
 def test_a_machine_gives_no_more_memory_than_it_has():
     assert Quota().within(2**30).max_memory_bytes == int(0.8 * 2**30)
     assert Quota(max_memory_bytes=2**20).within(2**30).max_memory_bytes == 2**20
+
+
+def test_run_on_the_command_line_is_held_to_the_limits_of_a_run_but_not_to_their_number(
+    tmp_path, monkeypatch, capsys
+):
+    sessions = fresh_ledger(tmp_path)
+    ledger = ["--ledger", sessions.kw["bind"].url.render_as_string()]
+    monkeypatch.setenv("SIXFOLD_LAB_MAX_RUNS_PER_PERSON", "1")
+    monkeypatch.setattr(cli, "_who", lambda: "ada")
+    scripted(monkeypatch)
+    first = submitted(sessions)
+
+    assert cli.main(["run", "tensor-decode", "--json", *ledger]) == cli.NOT_GOOD  # it proved nothing
+    assert cli.main(["again", str(first.id), *ledger]) == cli.CANNOT
+    assert capsys.readouterr().err.startswith("ada has 1 run waiting or running, and the limit is 1 for each")
+    monkeypatch.setenv("SIXFOLD_LAB_MAX_RANKS", "1")
+    assert cli.main(["run", "tensor-decode", *ledger]) == cli.CANNOT
+    assert capsys.readouterr().err == (
+        "This run asks for 2 ranks, and the limit is 1 (SIXFOLD_LAB_MAX_RANKS). Take 1 or fewer.\n"
+    )
+    with sessions.reading() as session:
+        assert len(store.latest_runs(session, limit=10)) == 2
+
+
+@pytest.mark.parametrize("command", [["-m", "calculators.lab", "work", "--once"], ["manage.py", "check"]])
+def test_a_value_that_is_no_limit_is_said_at_start(tmp_path, command):
+    environment = {
+        **os.environ,
+        "SIXFOLD_LAB_MAX_RUNS": "lots",
+        "SIXFOLD_HOME": str(tmp_path),
+        "DJANGO_SETTINGS_MODULE": "tutor.settings",
+    }
+
+    said = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert said.returncode != 0
+    assert said.stderr == (
+        "SIXFOLD_LAB_MAX_RUNS is “lots”, but a limit is a whole number of runs from 1 up. "
+        "Write a number, or unset it for the usual 500.\n"
+    )

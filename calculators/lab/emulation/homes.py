@@ -3,9 +3,11 @@
 import json
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.reduction import DupFd
 from typing import Any
@@ -18,6 +20,7 @@ from calculators.lab.plan import Plan
 LOOPBACK = "127.0.0.1"
 NO_DELAY = "Latency is not emulated: this kernel has no netem."
 _BUILD_SECONDS = 30.0
+_CHECK_SECONDS = 0.1
 
 
 class CannotEmulate(RuntimeError):
@@ -75,11 +78,15 @@ class Homes:
         return str(address), int(port)
 
 
+def _always() -> None:
+    """What is called meanwhile by those who do not give up."""
+
+
 @contextmanager
-def homes(plan: Plan, context: ForkServerContext) -> Iterator[Homes]:
+def homes(plan: Plan, context: ForkServerContext, *, check: Callable[[], None] = _always) -> Iterator[Homes]:
     """The homes of a plan's ranks; emulated hosts end with the context, and with this process.
 
-    Raises `CannotEmulate`.
+    `check` is called while they are made, and ends that by raising. Raises `CannotEmulate`.
     """
     if plan.spec.hosts == 1:
         # A port that is taken from the moment it is chosen.
@@ -87,7 +94,7 @@ def homes(plan: Plan, context: ForkServerContext) -> Iterator[Homes]:
             yield Homes(of_rank=(Home(),) * plan.world_size, listener=listener)
         return
     network = Network.of(plan.spec)
-    said, descriptors = _built(network, context)
+    said, descriptors = _built(network, context, check)
     try:
         user = [Namespace(descriptor=descriptors[0], kind=entering.USER)] if said["has_user"] else []
         _, listening, *hosts = descriptors[len(user) :]
@@ -109,18 +116,24 @@ def homes(plan: Plan, context: ForkServerContext) -> Iterator[Homes]:
             os.close(descriptor)
 
 
-def _built(network: Network, context: ForkServerContext) -> tuple[dict[str, Any], list[int]]:
+def _built(
+    network: Network, context: ForkServerContext, check: Callable[[], None]
+) -> tuple[dict[str, Any], list[int]]:
     """What the building process said, and the descriptors it handed over."""
     mine, theirs = socket.socketpair()
     with mine:
         with theirs:
             process = context.Process(target=_building_process, args=(network, theirs), daemon=True)
             process.start()
-        mine.settimeout(_BUILD_SECONDS)
+        said, descriptors = b"", list[int]()
+        until = time.monotonic() + _BUILD_SECONDS
         try:
-            said, descriptors, _, _ = socket.recv_fds(mine, 65_536, network.hosts + 3)
-        except TimeoutError:
-            said, descriptors = b"", []
+            while not wait([mine], _CHECK_SECONDS):
+                check()
+                if time.monotonic() > until:
+                    break
+            else:
+                said, descriptors, _, _ = socket.recv_fds(mine, 65_536, network.hosts + 3)
         finally:
             process.kill()  # it has nothing more to do: what it made lives by its descriptors
             process.join()

@@ -12,6 +12,7 @@ from calculators.lab.guided import GUIDED, guided
 from calculators.lab.guided.claims import Figure, Guided, Outcome, Verdict
 from calculators.lab.guided.running import perform
 from calculators.lab.launch import LocalLauncher
+from calculators.lab.quota import Quota
 from calculators.lab.store import RunState, Sessions
 from calculators.lab.worker import Worker, worker_name
 
@@ -34,7 +35,8 @@ def run(names: Sequence[str], *, sessions: Sessions, as_json: bool, who: str, st
     chosen = [guided(name) for name in names] or list(GUIDED.values())
     devices = find_devices()
     verdicts: dict[str, Verdict] = {}
-    with LocalLauncher() as launcher:
+    quota = Quota.from_environment().within(devices.memory_bytes)
+    with LocalLauncher(max_memory_bytes=quota.max_memory_bytes) as launcher:
         launcher.warm_up()
         worker = Worker(
             sessions,
