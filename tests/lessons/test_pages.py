@@ -5,11 +5,14 @@ from html.parser import HTMLParser
 
 import pytest
 
+from calculators.lab.guided import GUIDED
 from quizzes import markdown
 from quizzes.bank import BUILTIN, import_pack
 from quizzes.packs.checking import check_pack
 from tests.lessons.reading import text_of
 from tutor.lessons.catalogue import lessons
+from tutor.lessons.markup import Piece
+from tutor.lessons.pieces import render_piece
 
 SLUGS = ["tensor-parallelism", "pipeline-parallelism", "tp-or-pp"]
 
@@ -182,3 +185,12 @@ def test_the_glossary_has_an_anchor_for_every_term_that_a_lesson_shows(client):
     assert linked <= set(outline.ids)
     assert len(outline.ids) == len(set(outline.ids))
     assert outline.headings[:2] == [1, 2]
+
+
+def test_a_lesson_may_name_a_guided_experiment(rf):
+    piece = Piece(kind="experiment", name="two-all-reduces", params={}, line=1)
+
+    html = render_piece(piece, rf.get("/lessons/tensor-parallelism/"))
+
+    assert 'href="/experiments/two-all-reduces/"' in html
+    assert GUIDED["two-all-reduces"].claim in html
