@@ -6,11 +6,15 @@ address), its answer (an `Answer` with whatever else the page shows), and one `C
 subject. `show` serves it. Its template `calculators/NAME.html` extends `calculators/_workbench.html`, lays out the
 fields, and places the pieces of the answer in a partial named `result`: `_problems.html`, `_run_it.html`,
 `_python.html`, and the `html` of charts, tables and formulas, which are written without a template.
+
+What few look at is a part: a closed `<details>` (`_part.html`) whose content htmx fetches when it opens. The
+`Calculator` lists it, a partial of its name in the page's template shows it, and the answer calculates it when that
+asks (a `cached_property`).
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
@@ -105,12 +109,20 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What every page shows of a calculation. A page's own answer adds to it."""
+    """What every page shows of a calculation. A page's own answer adds to it.
+
+    explains   gives the formulas with the numbers in them, when they are asked for
+    """
 
     charts: tuple[Chart, ...] = ()
-    formulas: tuple[ShownFormula, ...] = ()
+    explains: Callable[[], Sequence[Formula]] = tuple
     python: str = ""
     runs: tuple[RunIt, ...] = ()
+
+    @cached_property
+    def formulas(self) -> tuple[ShownFormula, ...]:
+        """What it explains, ready for the page."""
+        return shown(self.explains())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,11 +145,27 @@ class LessonLink:
         return view_address("lessons:lesson", self.slug)
 
 
+FORMULAS = {"formulas": "Why these numbers"}
+"""The part that most pages have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part as the page shows it: whether it is open, the partial that it then shows, the address that opens it."""
+
+    name: str
+    title: str
+    is_open: bool
+    template: str
+    address: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Calculator:
     """One page: its name (in its address and of its template), what it is for, and how it answers.
 
     answer    the form when it is valid → an `Answer`; a ValueError that it raises is shown as it is
+    parts     name → title of what is calculated when it is opened; the address asks for it by `part=NAME`
     """
 
     name: str
@@ -147,6 +175,7 @@ class Calculator:
     answer: Callable[[Any], Answer]
     presets: tuple[Preset, ...] = ()
     lessons: tuple[LessonLink, ...] = ()
+    parts: Mapping[str, str] = field(default_factory=FORMULAS.copy)
     draws: bool = True
 
     @property
@@ -163,10 +192,29 @@ class Calculator:
         """Its address in the state that `query` says."""
         return f"{self.address}?{query}" if query else self.address
 
+    def parts_at(self, query: str, opened: Iterable[str]) -> dict[str, Part]:
+        """Its parts in that state."""
+        return {
+            name: Part(
+                name=name,
+                title=title,
+                is_open=name in opened,
+                template=f"{self.template}#{name}",
+                address=self.at("&".join(filter(None, (query, f"part={name}")))),
+            )
+            for name, title in self.parts.items()
+        }
+
 
 def show(request: HtmxHttpRequest, calculator: Calculator, **more: object) -> HttpResponse:
-    """The page, or its result alone for htmx to swap; the address follows the state. `more` joins the context."""
-    form = calculator.form(request.GET)
+    """The page, or what htmx is to swap, its result or one part; the address follows the state.
+
+    `more` joins the context.
+    """
+    state, opened = request.GET.dict(), request.GET.getlist("part")
+    if calculator.parts.keys() >= set(opened):
+        state.pop("part", None)
+    form = calculator.form(state)
     if isinstance(form.fields.get("model"), ModelField):
         offer_given_model(form)
     answer, problem = None, ""
@@ -184,13 +232,16 @@ def show(request: HtmxHttpRequest, calculator: Calculator, **more: object) -> Ht
         "answer": answer,
         "problem": problem,
         "query": query,
-        "presets": [
+        "parts": calculator.parts_at(query, opened),
+        "presets": tuple(
             (f"{address}?{preset.query}" if preset.query else address, preset.label, preset.query == query)
             for preset in calculator.presets
-        ],
+        ),
         **more,
     }
-    response = render_page(request, calculator.template, context, fragment="result")
+    target = request.htmx.target
+    fragment = target if target in calculator.parts else "result"
+    response = render_page(request, calculator.template, context, fragment=fragment)
     if form.is_valid():
         replace_url(response, calculator.at(query))
     return response

@@ -32,7 +32,7 @@ def surroundings(request: HttpRequest) -> dict[str, object]:
     """Context of `base.html`."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
     return {
-        "navigation": [_link(name, places, request.path) for name, places in _addresses()],
+        "navigation": tuple(_link(name, places, request.path) for name, places in _addresses()),
         "theme": theme if theme in dict(THEMES) else "",
         "themes": THEMES,
     }

@@ -1,6 +1,7 @@
 """The WSGI application that a web server loads."""
 
 import contextlib
+import gc
 import os
 
 from django.core.wsgi import get_wsgi_application
@@ -13,7 +14,8 @@ application = get_wsgi_application()
 def _warm_up() -> None:
     """Imports every view, reads the lessons and answers every calculator once, while nobody waits.
 
-    A view that cannot be imported stops the start with one traceback, not each page with its own.
+    A view that cannot be imported stops the start with one traceback, not each page with its own. What is loaded by
+    then stays, so the collector need not look at it again during each request.
     """
     from calculators.pages import CALCULATORS
     from calculators.workbench import warm_up
@@ -24,6 +26,8 @@ def _warm_up() -> None:
     with contextlib.suppress(LessonError):  # its own page says what is wrong with it
         lessons()
     warm_up(CALCULATORS)
+    gc.collect()
+    gc.freeze()
 
 
 _warm_up()

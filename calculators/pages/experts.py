@@ -17,7 +17,7 @@ from calculators.predict.traffic.routing import RoutedLayer, skewed_layer
 from calculators.predict.traffic.routing_formulas import routing_formulas
 from calculators.python_calls import python_call
 from calculators.units import both_bytes, counted, iec_bytes, percent, plain
-from calculators.workbench import Answer, Calculator, Chart, LessonLink, Preset, Row, Table, run_it, shown
+from calculators.workbench import Answer, Calculator, Chart, LessonLink, Preset, Row, Table, run_it
 
 MOST_RANKS_DRAWN = 32
 MOST_RANKS_IN_MAP = 16
@@ -102,7 +102,7 @@ def _answer(form: ExpertsForm) -> ExpertsPage:
         numbers=_numbers(layer, shape),
         heat=_heat(layer),
         charts=(_chart(layer),),
-        formulas=shown(routing_formulas(layer)),
+        explains=lambda: routing_formulas(layer),
         python=python_call(skewed_layer, **asked),
         runs=run_it(
             exchange_trial(

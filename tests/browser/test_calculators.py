@@ -30,6 +30,9 @@ def test_a_calculator_is_drawn_and_read_by_everybody(site, owner, complaints, se
 
         owner.goto(f"{site.origin}/calculate/{page.name}")
 
+        for part in page.parts:
+            owner.locator(f"details.part:has(#{part}) > summary").click()
+            expect(owner.locator(f"div#{part}")).to_be_visible()
         for figure in owner.locator("figure[data-chart]").all():
             expect(figure.locator(".main-svg").first).to_be_visible()
         assert owner.evaluate("document.documentElement.scrollWidth") <= width
@@ -69,6 +72,34 @@ def test_a_calculator_needs_no_javascript(site, owner_without_scripts, name):
     assert said in page.url
     expect(page.locator("#result table").first).to_be_visible()
     expect(page.get_by_role("button", name="Copy")).to_have_count(0)
+
+
+@pytest.mark.timeout(60)
+def test_an_opened_part_follows_what_one_types_and_leaves_the_address_alone(site, owner, complaints):
+    owner.goto(f"{site.origin}/calculate/layout?tp=4")
+    owner.wait_for_load_state()
+
+    owner.locator("details.part", has_text="Why these numbers").locator("summary").click()
+    expect(owner.locator("div#formulas")).to_contain_text("Tensor parallelism")
+    expect(owner).to_have_url(f"{site.origin}/calculate/layout?tp=4")
+    before = owner.locator("div#formulas").inner_text()
+    owner.locator("#id_tp").fill("2")
+
+    expect(owner).to_have_url(f"{site.origin}/calculate/layout?tp=2")
+    expect(owner.locator("div#formulas")).to_be_visible()
+    expect(owner.locator("div#formulas")).not_to_have_text(before)
+    assert complaints == []
+
+
+@pytest.mark.timeout(60)
+def test_a_part_opens_without_javascript(site, owner_without_scripts):
+    page = owner_without_scripts
+    page.goto(f"{site.origin}/calculate/layout")
+
+    page.locator("details.part", has_text="Who sends to whom").locator("summary").click()
+    page.locator("#exchange").get_by_role("link", name="Show it").click()
+
+    expect(page.locator("svg.heat")).to_be_visible()
 
 
 def test_the_python_of_a_page_can_be_copied(site, owner):

@@ -76,7 +76,7 @@ def test_many_ranks_show_the_busiest_and_no_map(client):
 def test_a_capacity_drops_what_does_not_fit(client):
     layer = skewed_layer(**MIXTRAL, skew=1.0, capacity_factor=1.25)
 
-    response = client.get(PAGE, {"skew": "1", "capacity": "1.25"})
+    response = client.get(PAGE, {"skew": "1", "capacity": "1.25", "part": "formulas"})
 
     numbers = dict(row[:2] for row in table(response, "numbers")[1:])
     assert numbers["Places in an expert for one rank’s tokens"] == "1,280"
@@ -89,7 +89,7 @@ def test_a_capacity_drops_what_does_not_fit(client):
 
 
 def test_one_copy_for_each_rank_is_in_the_formula_too(client):
-    response = client.get(PAGE, {"model": "qwen3-30b-a3b", "copies": "rank", "skew": "0"})
+    response = client.get(PAGE, {"model": "qwen3-30b-a3b", "copies": "rank", "skew": "0", "part": "formulas"})
 
     mean = skewed_layer(
         experts=128, experts_per_token=8, hidden_size=2048, ranks=8, tokens=4096, copies="rank"

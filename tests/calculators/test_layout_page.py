@@ -38,6 +38,8 @@ SHAPE = MODELS["llama-3.1-70b"].shape
 MIXTRAL = {"model": "mixtral-8x7b", "devices": "16", "tp": "2", "pp": "1", "ep": "8", "tokens": "4096"}
 CUTS = {"tp": "16", "pp": "2"}
 BROKEN = {"tp": "6", "pp": "3"}
+OPEN = {"part": list(LAYOUT.parts)}
+"""With everything shown that the page calculates when it is opened."""
 
 
 def said(response):
@@ -237,7 +239,7 @@ def test_up_to_sixteen_ranks_every_pair_has_its_number(client):
     matrix = pair_matrix(case.composition)
     unit = 1024.0 ** int(np.log(matrix.max()) / np.log(1024))
 
-    response = client.get(PAGE, MIXTRAL)
+    response = client.get(PAGE, MIXTRAL | OPEN)
 
     found = rows(response, "pairs")
     assert len(found) == 17
@@ -263,7 +265,7 @@ def test_up_to_sixty_four_ranks_are_drawn_each_pair_a_hollow_cell_of_its_axis(cl
     by_axis = {axis: pair_matrix(composition, axis=axis) for axis in ("tp", "pp", "dp")}
     total = pair_matrix(composition)
 
-    response = client.get(PAGE)
+    response = client.get(PAGE, OPEN)
 
     found = cells_drawn(response)
     assert set(found) == set(zip(*np.nonzero(total), strict=True))
@@ -281,7 +283,7 @@ def test_more_ranks_are_drawn_host_by_host_and_the_page_says_so(client):
     query = {"devices": "256", "batch": "64"}
     hosts = block_matrix(case_of(query).composition, devices=8)
 
-    response = client.get(PAGE, query)
+    response = client.get(PAGE, query | OPEN)
 
     assert set(cells_drawn(response)) == set(zip(*np.nonzero(hosts), strict=True))
     assert "With 256 ranks, pairs of hosts stand for pairs of ranks" in said(response)
@@ -308,7 +310,7 @@ def test_more_ranks_are_drawn_host_by_host_and_the_page_says_so(client):
     ],
 )
 def test_where_there_is_no_picture_the_page_says_why(client, query, sentence):
-    response = client.get(PAGE, query)
+    response = client.get(PAGE, query | OPEN)
 
     assert sentence in said(response)
     assert '<svg class="heat"' not in response.content.decode()
@@ -443,7 +445,7 @@ def test_sequence_parallelism_can_be_switched_off_where_it_breaks_a_rule(client)
     ],
 )
 def test_the_page_says(client, query, sentence):
-    assert sentence in said(client.get(PAGE, query))
+    assert sentence in said(client.get(PAGE, query | OPEN))
 
 
 def test_what_training_alone_has_is_not_read_in_decode():
@@ -516,7 +518,7 @@ def test_every_family_of_a_usual_training_explains_itself():
 
 
 def test_the_formula_has_the_numbers_in_it(client):
-    html = client.get(PAGE).content.decode()
+    html = client.get(PAGE, OPEN).content.decode()
 
     assert r"6 \cdot 20 \cdot 32 + 4 \cdot 20 \cdot 32 = 6{,}400" in html
     assert r"2 \cdot 32 \cdot (4-1) = 192" in html
@@ -549,7 +551,7 @@ def test_every_axis_that_the_lab_can_make_calls_of_can_be_run(client):
 def test_a_run_of_replicas_repeats_what_one_stage_does():
     case = case_of({"devices": "128", "batch": "128"})
 
-    trial = run_of(case, "dp", of_a_rank(case, "dp"))
+    trial = run_of(case, "dp")
 
     assert trial.spec.repeats == 1
     assert "4 ranks" in trial.kept
@@ -618,7 +620,7 @@ def check_answer(response, query):
 @settings(max_examples=80, deadline=None)
 @given(query=st.fixed_dictionaries({}, optional=FIELDS))
 def test_no_address_breaks_the_page(query):
-    check_answer(Client().get(PAGE, query), query)
+    check_answer(Client().get(PAGE, query | OPEN), query)
 
 
 LEGAL = st.fixed_dictionaries(
@@ -647,7 +649,7 @@ LEGAL = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None)
 @given(query=LEGAL)
 def test_layouts_that_may_be_legal_do_not_break_it_either(query):
-    response = Client().get(PAGE, query)
+    response = Client().get(PAGE, query | OPEN)
 
     check_answer(response, query)
     answer = response.context["answer"]

@@ -248,7 +248,7 @@ def test_the_python_call_gives_the_link_of_the_page(client):
 
 
 def test_the_formula_is_shown_with_its_numbers(client):
-    html = client.get(PAGE).content.decode()
+    html = client.get(PAGE, {"part": "formulas"}).content.decode()
 
     assert html.count("<math") >= 16
     assert r"\frac{1}{D + x\,\alpha + \frac{V}{\beta}}" in html

@@ -104,7 +104,7 @@ def test_curves_that_are_the_same_share_a_line_and_impossible_sizes_have_no_mark
 
 
 def test_the_formula_is_shown_in_letters_and_in_numbers(client):
-    html = client.get(PAGE, {"schedule": "interleaved"}).content.decode()
+    html = client.get(PAGE, {"schedule": "interleaved", "part": "formulas"}).content.decode()
 
     assert html.count("<math") >= 8
     assert r"\frac{p-1}{v\,m+p-1}" in html

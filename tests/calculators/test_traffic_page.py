@@ -101,7 +101,7 @@ def test_a_way_without_a_job_of_its_own_is_measured_by_its_calls_alone(client, w
 
 
 def test_the_formula_is_shown_in_letters_and_in_numbers(client):
-    response = client.get(PAGE)
+    response = client.get(PAGE, {"part": "formulas"})
 
     html = response.content.decode()
     assert html.count("<math") >= 8

@@ -65,6 +65,51 @@ def test_a_page_has_a_table_for_every_chart_and_python_that_runs(client, page):
     assert run_as_written(answer.python) is not None
 
 
+@pytest.mark.parametrize(
+    ("page", "part"),
+    [(page, part) for page in CALCULATORS for part in page.parts],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_part_is_calculated_when_its_address_asks_for_it(client, page, part):
+    closed = client.get(page.address)
+    address = closed.context["parts"][part].address
+    opened, alone = (
+        client.get(address),
+        client.get(address, headers={"HX-Request": "true", "HX-Target": part}),
+    )
+
+    assert f'hx-get="{address}"' in closed.content.decode()
+    assert f'<div id="{part}"' not in closed.content.decode()
+    assert "formulas" not in vars(closed.context["answer"])
+    content = alone.content.decode().strip()
+    assert content.startswith(f'<div id="{part}"')
+    assert len(words(alone)) > 40
+    assert content in opened.content.decode()
+    assert opened["HX-Replace-Url"] == page.address
+    assert "does not know" not in words(opened)
+
+
+def test_parts_that_are_open_stay_open_and_one_that_is_not_there_is_named(client):
+    page = next(page for page in CALCULATORS if page.name == "layout")
+    opened = client.get(page.at("tp=4&part=formulas&part=exchange"))
+    unknown = client.get(page.at("part=formulas&part=base.html"))
+
+    is_open = {name: part.is_open for name, part in opened.context["parts"].items()}
+    assert is_open == {"each_call": False, "exchange": True, "formulas": True}
+    assert "The address also says “part”, which this page does not know" in words(unknown)
+
+
+@pytest.mark.parametrize("part", ["formulas", "each_call", "exchange"])
+def test_nothing_is_shown_of_a_part_where_there_is_no_answer(client, part):
+    for state in ("tp=6&pp=3", "tp=none", "devices=1&devices_per_host=1&tp=1&pp=1"):
+        response = client.get(
+            f"/calculate/layout?{state}&part={part}", headers={"HX-Request": "true", "HX-Target": part}
+        )
+
+        assert response.status_code == 200
+        assert "<table" not in response.content.decode()
+
+
 def test_a_call_as_python_gives_the_same_as_the_call():
     given = {"hidden_size": 4096, "layers": 64, "ranks": [2, 4], "phase": PredictPhase.DECODE}
 

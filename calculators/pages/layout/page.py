@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from django.utils.safestring import SafeString
@@ -22,7 +23,7 @@ from calculators.predict.rules import Violation, check
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic import composed
 from calculators.python_calls import python_call
-from calculators.workbench import Answer, Calculator, LessonLink, Preset, Table
+from calculators.workbench import FORMULAS, Answer, Calculator, LessonLink, Preset, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,17 +38,38 @@ class LayoutPage(Answer):
     misfit: str = ""
     left_out: str = ""
     axes: Table | None = None
-    calls: Table | None = None
     busiest: str = ""
-    pairs: Pairs | None = None
-    explained: tuple[AxisFormulas, ...] = ()
-    unexplained: str = ""
     memory_address: str = ""
     planner_address: str = ""
 
     @property
     def moves_anything(self) -> bool:
         return self.axes is not None
+
+    @cached_property
+    def calls(self) -> Table | None:
+        """What the axes move, call by call."""
+        return calls_table(self.case) if self.moves_anything else None
+
+    @cached_property
+    def pairs(self) -> Pairs | None:
+        """Who sends to whom."""
+        return pairs_of(self.case) if self.moves_anything else None
+
+    @property
+    def explained(self) -> tuple[AxisFormulas, ...]:
+        """The formulas of each axis that a family speaks for."""
+        return self._explained[0]
+
+    @property
+    def unexplained(self) -> str:
+        """The axes that none speaks for, in a sentence."""
+        return self._explained[1]
+
+    @cached_property
+    def _explained(self) -> tuple[tuple[AxisFormulas, ...], str]:
+        axes = self.case.axes if self.moves_anything else ()
+        return explained_by({name: of_a_rank(self.case, name) for name in axes})
 
 
 def _answer(form: LayoutForm) -> LayoutPage:
@@ -71,19 +93,13 @@ def _answer(form: LayoutForm) -> LayoutPage:
     }
     if not case.axes:
         return LayoutPage(**common, **ends, charts=(times, memory))
-    families = {name: of_a_rank(case, name) for name in case.axes}
-    explained, unexplained = explained_by(families)
     return LayoutPage(
         **common,
         **ends,
         axes=axes_table(case),
-        calls=calls_table(case),
         busiest=busiest(case),
-        pairs=pairs_of(case),
-        explained=explained,
-        unexplained=unexplained,
         charts=(tiers_chart(case), times, memory),
-        runs=tuple(runs(case, families, LAYOUT.at(form.address))),
+        runs=tuple(runs(case, LAYOUT.at(form.address))),
     )
 
 
@@ -115,6 +131,11 @@ LAYOUT = Calculator(
     "link, what a step waits for and what a device holds.",
     form=LayoutForm,
     answer=_answer,
+    parts={
+        "each_call": "Call by call",
+        "exchange": "Who sends to whom",
+        **FORMULAS,
+    },
     presets=(
         Preset(label="Llama 3.1 70B on 64 H100", query=""),
         Preset(label="Tensor parallelism across hosts", query="tp=16&pp=2"),

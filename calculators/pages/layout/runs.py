@@ -1,15 +1,15 @@
 """Runs of the lab that measure what each axis of a layout moves."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 from calculators.exchange_trials import calculated_calls, exchange_trial
 from calculators.lab.spec import Job, Pattern
 from calculators.pages.layout.case import LayoutCase
+from calculators.pages.layout.families import of_a_rank
 from calculators.pages.layout.words import AXIS_FAMILIES
 from calculators.predict.shapes import Phase
-from calculators.predict.traffic import Traffic
 from calculators.trials import Calculation, Trial, trial
 from calculators.workbench import RunIt, run_it
 
@@ -17,10 +17,10 @@ PATTERNS = {0: Pattern.GRADIENTS, 1: Pattern.ZERO_1, 2: Pattern.ZERO_2, 3: Patte
 """ZeRO stage → what the lab's exchange calls it."""
 
 
-def runs(case: LayoutCase, families: Mapping[str, Traffic | None], back: str) -> Iterator[RunIt]:
+def runs(case: LayoutCase, back: str) -> Iterator[RunIt]:
     """A run for each axis that the lab can run."""
-    for name, traffic in families.items():
-        found = run_of(case, name, traffic)
+    for name in case.axes:
+        found = run_of(case, name)
         if found is None:
             continue
         if name == "tp" and case.layout.sp:
@@ -37,11 +37,8 @@ def runs(case: LayoutCase, families: Mapping[str, Traffic | None], back: str) ->
         )
 
 
-def run_of(case: LayoutCase, axis: str, traffic: Traffic | None = None) -> Trial | None:
-    """The run that makes the calls of this axis; None where the lab has none for it, or nothing travels.
-
-    traffic  what `of_a_rank` found; without it, the axis of all stages together
-    """
+def run_of(case: LayoutCase, axis: str) -> Trial | None:
+    """The run that makes the calls of this axis; None where the lab has none for it, or nothing travels."""
     if axis in ("tp", "pp"):
         return _trial(
             Calculation(
@@ -59,7 +56,7 @@ def run_of(case: LayoutCase, axis: str, traffic: Traffic | None = None) -> Trial
     pattern = _pattern(case, axis)
     if pattern is None:
         return None
-    traffic = traffic or case.composition.axes[axis]
+    traffic = of_a_rank(case, axis) or case.composition.axes[axis]  # of one stage, or else of all together
     row_bytes = case.shape.hidden_size * case.shape.bytes_per_element
     return exchange_trial(calculated_calls(traffic, pattern, row_bytes=row_bytes))
 

@@ -16,7 +16,7 @@ from calculators.predict.rules import Violation, check
 from calculators.predict.shapes import Layouts, Phase
 from calculators.python_calls import python_call
 from calculators.units import iec_bytes
-from calculators.workbench import Answer, Calculator, Change, LessonLink, Preset, Table, shown
+from calculators.workbench import Answer, Calculator, Change, LessonLink, Preset, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ def _answer(form: MemoryForm) -> MemoryPage:
         way=tuple(Change(says=_step(lever), address=form.address_of(lever.case)) for lever in pulled),
         left_out=case.optimizer.leaves_out if isinstance(case, Training) else "",
         charts=(memory_chart(case, found, chosen, limit),),
-        formulas=shown(memory_formulas(case)),
+        explains=lambda: memory_formulas(case),
         python=_python(case),
         runs=tuple(runs(case, MEMORY.at(form.address))),
     )

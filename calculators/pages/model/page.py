@@ -17,7 +17,7 @@ from calculators.predict.reading import reading
 from calculators.predict.shapes import Layouts, ModelShape, Phase
 from calculators.python_calls import python_call
 from calculators.trials import Calculation, trial
-from calculators.workbench import Answer, Calculator, Change, LessonLink, Preset, Table, run_it, shown
+from calculators.workbench import Answer, Calculator, Change, LessonLink, Preset, Table, run_it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def _answer(form: ModelForm) -> ModelPage:
         cached_bytes=int(one_token),
         onward=_onward(shape),
         charts=(parts_chart(shape, parts),),
-        formulas=shown((*parameter_formulas(shape), cache_formula(shape))),
+        explains=lambda: (*parameter_formulas(shape), cache_formula(shape)),
         python=python_call(parameter_parts, shape),
         runs=run_it(
             trial(_calculation(shape)),

@@ -16,7 +16,7 @@ from calculators.predict import schedules
 from calculators.predict.schedules import SCHEDULES, timetable
 from calculators.predict.schedules.formulas import formulas
 from calculators.python_calls import python_call
-from calculators.workbench import Answer, Calculator, LessonLink, Preset, Table, run_it, shown
+from calculators.workbench import Answer, Calculator, LessonLink, Preset, Table, run_it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def _answer(form: PipelineForm) -> PipelinePage:
         numbers=numbers_table(case, played),
         verdict=verdict(case, played),
         charts=(schedules_chart(case),),
-        formulas=shown(_formulas(case)),
+        explains=lambda: _formulas(case),
         python=python_call(
             timetable,
             case.schedule.value,

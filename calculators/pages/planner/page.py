@@ -15,7 +15,7 @@ from calculators.pages.planner.sentences import headline, nothing_fits, searched
 from calculators.pages.planner.tables import best_table, instead_table
 from calculators.predict.planner import Plan, plan
 from calculators.python_calls import python_call
-from calculators.workbench import Answer, Calculator, LessonLink, Preset, Table, shown
+from calculators.workbench import Answer, Calculator, LessonLink, Preset, Table
 
 SHOWN = 10
 
@@ -56,7 +56,7 @@ def _answer(form: PlannerForm) -> PlannerPage:
         instead=instead_table(form, found, kinds),
         layout_address=address(form, found.best, 0),
         charts=(parts_chart(found), frontier_chart(form, found)),
-        formulas=shown(formulas(found)),
+        explains=lambda: formulas(found),
         python=python,
         runs=tuple(runs(found, PLANNER.at(form.address))),
     )
@@ -68,6 +68,7 @@ PLANNER = Calculator(
     asks="Every legal layout of a model on your cluster, evaluated at once: the quickest that fit, and why.",
     form=PlannerForm,
     answer=_answer,
+    parts={},
     presets=(
         Preset(label="Llama 3.1 70B on 1,024 H100", query=""),
         Preset(

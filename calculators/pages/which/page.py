@@ -11,7 +11,7 @@ from calculators.pages.which.runs import runs
 from calculators.pages.which.ways_on import WayOn, ways_on
 from calculators.predict.advisor import Advice, Facts, Technique, advise
 from calculators.python_calls import python_call
-from calculators.workbench import Answer, Calculator, Chart, LessonLink, Preset, shown
+from calculators.workbench import Answer, Calculator, Chart, LessonLink, Preset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def _answer(form: WhichForm) -> WhichPage:
         asked=asked(form, facts, advice),
         sides=_sides(facts, advice),
         ways_on=tuple(ways_on(facts, advice)),
-        formulas=shown(deciding_formulas(facts, advice)),
+        explains=lambda: deciding_formulas(facts, advice),
         charts=_charts(facts, advice),
         python=python_call(advise, facts),
         runs=tuple(runs(facts, advice, back)),
@@ -104,6 +104,7 @@ WHICH = Calculator(
     asks="Answer what you know, one question at a time: what to use, how that was reached, and why not the rest.",
     form=WhichForm,
     answer=_answer,
+    parts={},
     presets=(
         Preset(label="Days for an epoch", query="phase=training&fits=yes&wanted=throughput"),
         Preset(label="A layer too wide", query="phase=training&overflow=layer&moe=no"),
