@@ -104,7 +104,7 @@ def why_untimed(spec: Spec, calibration: Calibration | None) -> str:
     if calibration is None:
         on = f"hosts = {spec.hosts}" + (f", link_mbit = {spec.link_mbit:g}" if spec.hosts > 1 else "")
         return (
-            f"No time is predicted: this machine has no calibration of {spec.ranks} ranks with {on} yet. "
+            f"No time is predicted without a calibration of {spec.ranks} ranks with {on} on this machine. "
             "Make one: python -m calculators.lab calibrate"
             + (f" --ranks {spec.ranks}" if spec.ranks != 2 else "")
             + (f" --hosts {spec.hosts} --link-mbit {spec.link_mbit:g}" if spec.hosts > 1 else "")

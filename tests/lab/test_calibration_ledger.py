@@ -103,7 +103,7 @@ def test_a_run_before_any_calibration_has_no_predicted_time(sessions):
         assert clock.time_of_run(session, run_id) is None
 
 
-def test_the_command_calibrates_and_prints_what_it_found(sessions, monkeypatch, capsys):
+def test_the_command_calibrates_and_prints_what_it_found(sessions, tmp_path, monkeypatch, capsys):
     class Launcher(Script):
         def __init__(self, **_):
             verified = [Verified(rank=rank, worst=0.0, tolerance=0.0) for rank in range(2)]
@@ -121,7 +121,9 @@ def test_the_command_calibrates_and_prints_what_it_found(sessions, monkeypatch, 
     assert "a round takes 200 µs (" in said
     assert "bus bandwidth, MB/s (95 %)" in said
     assert "Each rank reads 33.6 (33.6 to 33.6) GB/s" in said
-    assert cli.main(["run", "tensor-decode", "--dry-run"]) == 0
+    assert (
+        cli.main(["run", "tensor-decode", "--dry-run", "--ledger", f"sqlite:///{tmp_path}/runs.sqlite3"]) == 0
+    )
     assert "Host-bound: " in capsys.readouterr().out
 
 

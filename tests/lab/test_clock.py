@@ -118,7 +118,7 @@ def test_a_plan_without_one_predicts_no_time_and_says_how_to_calibrate():
     plan = make_plan(_decode(**SLOW_LINK), ON_CPU)
     assert not [p for p in plan.predictions if p.quantity is Quantity.STEP_SECONDS]
     assert plan.about_time == (
-        "No time is predicted: this machine has no calibration of 2 ranks with hosts = 2, link_mbit = 1 yet. "
+        "No time is predicted without a calibration of 2 ranks with hosts = 2, link_mbit = 1 on this machine. "
         "Make one: python -m calculators.lab calibrate --hosts 2 --link-mbit 1"
     )
 
