@@ -408,12 +408,17 @@ def _spec(name: str | Spec) -> Spec:
 
 
 def _dry_run(spec: Spec, devices: "Devices", *, as_json: bool, ledger: str | None) -> int:
-    from calculators.lab.calibrating import known_in
     from calculators.lab.devices import place
     from calculators.lab.plan import make_plan
 
+    # A dry run reads a ledger only when one is named: else it needs no database.
     placement = place(spec, devices)
-    plan = make_plan(spec, placement, known_in(_url(ledger), spec, placement, machine=devices.machine))
+    known = None
+    if ledger is not None:
+        from calculators.lab.calibrating import known_in
+
+        known = known_in(_url(ledger), spec, placement, machine=devices.machine)
+    plan = make_plan(spec, placement, known)
     if as_json:
         from dataclasses import asdict
 
