@@ -73,8 +73,9 @@ def run(options: argparse.Namespace) -> int:
 
     from calculators.lab import store, terminal
     from calculators.lab.launch import LocalLauncher
-    from calculators.lab.worker import Worker, utc_now, worker_name
+    from calculators.lab.worker import Worker, require_torch, utc_now, worker_name
 
+    require_torch(devices)
     sessions = _ledger(options.ledger)
     watcher = _watcher(options)
     if isinstance(watcher, terminal.PlainLines):

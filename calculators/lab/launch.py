@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import TracebackType
 from typing import Self, cast
 
 from calculators.lab.emulation.homes import CannotEmulate, Home, Homes, homes
-from calculators.lab.lifeline import die_with_parent
+from calculators.lab.lifeline import die_with_launcher
 from calculators.lab.limits import shown_bytes
 from calculators.lab.measurements import Event, Failed, Log, Progress
 from calculators.lab.opening import Opening
@@ -60,6 +60,7 @@ class LocalLauncher:
 
         Call it from a thread that lives as long as the launcher: the fork server ends with that thread.
         """
+        _start_fork_server()
         process = self._context.Process(target=_nothing, args=(os.getpid(),))
         process.start()
         process.join()
@@ -74,7 +75,7 @@ class LocalLauncher:
         when the time limit ended it.
         """
         deadline = time.monotonic() + plan.spec.time_limit_seconds
-        forkserver.ensure_running()  # here, since it ends with the thread that started it
+        _start_fork_server()  # here, since it ends with the thread that started it
         try:
             with Opening(lambda stack, check: self._set_up(plan, stack, check)) as opening:
                 while not opening.is_over(TICK_SECONDS):
@@ -251,6 +252,12 @@ class _Ranks:
         self.first_failure = self.first_failure or time.monotonic()
 
 
+def _start_fork_server() -> None:
+    """If it is not there. It is told which folder to remove should this process be killed."""
+    os.environ["SIXFOLD_FORK_SERVER_FOLDER"] = util.get_temp_dir()
+    forkserver.ensure_running()
+
+
 def _too_slow(plan: Plan, where: str) -> str:
     """The sentence for a run that its time limit ended."""
     return f"The time limit of {plan.spec.time_limit_seconds:g} s ended the run: {where}."
@@ -283,7 +290,7 @@ def _rank_process(
     work: Callable[..., None] | None,
 ) -> None:
     """The life of a rank's process: rendezvous, run, and a last word if it fails."""
-    die_with_parent()
+    die_with_launcher()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to answer
     home.enter()
     import torch.distributed as dist

@@ -1,6 +1,7 @@
 """Processes that end with the one that started them, whatever ended it."""
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -29,6 +30,17 @@ def die_with_parent(*, parent: int | None = None, signum: int = signal.SIGKILL) 
         threading.Thread(target=_watch, args=(expected, signum), daemon=True).start()
     if os.getppid() != expected:  # it died between our start and the arrangement
         os.kill(os.getpid(), signum)
+
+
+def die_with_launcher() -> None:
+    """Arrange that this process, which a fork server started, is killed when that or its launcher is gone.
+
+    Both may have died while this process was still being started, and then nobody would tell it.
+    """
+    die_with_parent()
+    launcher = multiprocessing.parent_process()
+    if launcher is not None and not launcher.is_alive():
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _watch(parent: int, signum: int) -> None:

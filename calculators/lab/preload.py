@@ -7,13 +7,29 @@ fork server waiting for ranks that wait for it.
 
 import contextlib
 import os
+import shutil
 import signal
 
 from calculators.lab.lifeline import die_with_parent
 
+FOLDER_VARIABLE = "SIXFOLD_FORK_SERVER_FOLDER"
+"""Says where the launcher's socket to the fork server lies: who is killed cannot remove it."""
+_SERVER = os.getpid()
+
+
+def _end(signum: int, frame: object) -> None:
+    """The launcher is gone: remove its folder and end. A rank, which inherits this, just ends."""
+    if os.getpid() == _SERVER and (folder := os.environ.get(FOLDER_VARIABLE)):
+        shutil.rmtree(folder, ignore_errors=True)
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+
+
 # Ctrl-C reaches this process too; it is the launcher's to answer.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-die_with_parent()  # first: on a busy machine torch takes many seconds, in which the launcher may be killed
+signal.signal(signal.SIGTERM, _end)
+# First: on a busy machine torch takes many seconds, in which the launcher may be killed.
+die_with_parent(signum=signal.SIGTERM)
 
 # Emulated hosts know no name server, and c10d warns of every address that it cannot name; errors are still shown.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

@@ -49,6 +49,16 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def require_torch(devices: Devices) -> None:
+    """Raises `SpecError` where ranks would have nothing to compute with."""
+    if devices.torch is None:
+        sentence = (
+            f"torch is not installed on {devices.host}, and ranks compute with it. "
+            "Install the extra “lab”: pip install 'sixfold[lab]'."
+        )
+        raise SpecError([Problem("", sentence)])
+
+
 def worker_name(host: str) -> str:
     """A name that no other worker has: machine, process id (they come again) and the second it started."""
     return f"{host}-{os.getpid()}-{int(time.time())}"
@@ -238,6 +248,7 @@ class Worker:
 
     def _require_room(self, run: Run) -> None:
         """Raises `SpecError` with what this worker has no room for, though the queue took it."""
+        require_torch(self.devices)
         problems = self.quota.within(self.devices.memory_bytes).problems(run.spec)
         refused = f"The worker on {self.devices.host} refuses this run."
         if found := [Problem(field, f"{refused} {message}") for field, message in problems]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from calculators.lab.emulation import entering
 from calculators.lab.emulation.network import Network
-from calculators.lab.lifeline import die_with_parent
+from calculators.lab.lifeline import die_with_launcher
 from calculators.lab.plan import Plan
 
 LOOPBACK = "127.0.0.1"
@@ -149,7 +149,7 @@ def _built(
 
 
 def _building_process(network: Network, end: socket.socket) -> None:
-    die_with_parent()
+    die_with_launcher()
     from calculators.lab.emulation.builder import build_and_hand_over
 
     build_and_hand_over(network, end)
