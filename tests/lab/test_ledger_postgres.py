@@ -1,6 +1,7 @@
 """The same ledger on PostgreSQL: tables, queue, and values that come back as they went in."""
 
 import os
+import threading
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -10,9 +11,10 @@ from sqlalchemy.exc import DBAPIError
 
 from calculators.lab import database, rows, store
 from calculators.lab.measurements import Failed, Log, Measurement, Progress, StepSeconds, Verified
+from calculators.lab.quota import OverQuota
 from calculators.lab.spec import experiment
 from calculators.lab.store import LedgerError, NotYours, RunState
-from tests.lab.ledgers import NOON, claimed, found, plan_of, submitted
+from tests.lab.ledgers import NOON, claimed, found, fresh_ledger, plan_of, submitted
 from tests.lab.test_ledger_claims import claims_by_two_processes
 
 pytestmark = pytest.mark.postgres
@@ -150,3 +152,49 @@ def test_a_reader_cannot_change_anything_and_the_next_writer_can(sessions):
         store.claim(session, owner="worker", now=datetime.now(UTC))
 
     assert claimed(sessions).state is RunState.RUNNING
+
+
+def test_of_clicks_that_arrive_together_only_as_many_pass_as_may(sessions, monkeypatch):
+    monkeypatch.setenv("SIXFOLD_LAB_MAX_RUNS_PER_PERSON", "3")
+    together, refused = threading.Barrier(6), []
+
+    def click():
+        together.wait()
+        try:
+            submitted(sessions)
+        except OverQuota as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=click) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(refused) == 3
+
+
+def test_runs_are_found_imported_put_back_and_deleted(sessions, tmp_path):
+    theirs = fresh_ledger(tmp_path)
+    run = claimed(theirs, note="Over 100% load")
+    with theirs.begin() as session:
+        store.record_plan(session, run.id, plan_of(run.spec), owner="worker", machine="a box", now=NOON)
+        store.record_events(session, run.id, [Log(rank=0, text="said")], owner="worker", now=NOON)
+        store.reap(session, now=NOON + timedelta(hours=1))
+
+    with sessions.begin() as session:
+        (number,) = store.import_ledger(session, tmp_path / "runs.sqlite3").runs
+
+    with sessions.reading() as session:
+        assert [r.id for r in store.runs_matching(session, text="OVER 100%", family="tp", limit=5)] == [
+            number
+        ]
+        assert store.runs_matching(session, text="over 1000", limit=5) == []
+        assert store.runs_by_state(session)[RunState.LOST] == 1
+        assert store.predictions_of(session, number) == list(plan_of(run.spec).predictions)
+    with sessions.begin() as session:
+        assert store.put_back(session, number, by="ada", now=NOON).state is RunState.QUEUED
+        assert store.predictions_of(session, number) == []
+        store.request_cancel(session, number, now=NOON)
+        store.delete_run(session, number)
+    assert found(sessions, number) is None
