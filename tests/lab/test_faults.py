@@ -8,7 +8,7 @@ Where each fault is tried. Real: it happens to real processes, disks, locks, lim
 | kill -9 of the launcher, that is of the worker | here | test_launch, test_worker, test_emulation | here |
 | kill -9 of what builds emulated hosts | test_emulation | | |
 | kill -9 of the web server, of the supervisor | | test_faults_of_the_site | |
-| cancelled | here | here | test_worker |
+| cancelled | here | here | here |
 
 | Fault | Where |
 |---|---|
@@ -180,6 +180,34 @@ def _cancel_when(condition, sessions, launcher, run):
     thread.start()
     worker.work(sessions, launcher, owner="worker", devices=A_BOX, once=True)
     thread.join()
+
+
+def test_a_cancellation_that_comes_while_the_end_is_being_written_comes_too_late_and_harms_nothing(
+    sessions, monkeypatch
+):
+    run = submitted(sessions, now=datetime.now(UTC))
+    finish, answers, clicks = store.finish, [], []
+
+    def cancel():
+        with sessions.begin() as session:
+            answers.append(store.request_cancel(session, run.id, now=datetime.now(UTC)))
+
+    def finish_meanwhile(*what, **more):
+        clicks.append(threading.Thread(target=cancel))
+        clicks[0].start()
+        time.sleep(0.2)  # it waits for our transaction, which has written all but the end
+        assert answers == []
+        finish(*what, **more)
+
+    monkeypatch.setattr(store, "finish", finish_meanwhile)
+
+    worker.work(sessions, Script(WELL, Log(rank=0, text="said")), owner="w", devices=A_BOX, once=True)
+    clicks[0].join()
+
+    assert answers == [False]
+    assert found(sessions, run.id).succeeded
+    with sessions.reading() as session:
+        assert [line.text for line in store.log_of(session, run.id)] == ["said"]
 
 
 def test_who_gives_up_does_not_wait_for_what_is_stuck_and_it_is_tidied_once_it_comes():
