@@ -119,8 +119,14 @@ def test_the_run_of_a_calculation_sends_what_was_calculated(traffic, pattern):
     found = exchange_trial(calculated_calls(traffic, pattern))
 
     plan = make_plan(found.spec, Placement(device="cpu", backend="gloo"))
-    sent = [p.formula / found.spec.steps for p in plan.predictions if p.quantity is Quantity.WIRE and not p.detail]
-    handed = [p.formula / found.spec.steps for p in plan.predictions if p.quantity is Quantity.HANDED and not p.detail]
+    sent = [
+        p.formula / found.spec.steps for p in plan.predictions if p.quantity is Quantity.WIRE and not p.detail
+    ]
+    handed = [
+        p.formula / found.spec.steps
+        for p in plan.predictions
+        if p.quantity is Quantity.HANDED and not p.detail
+    ]
     assert sent == pytest.approx([traffic.wire_bytes.item()] * 4, rel=1e-12)
     assert handed == pytest.approx([traffic.handed_bytes.item()] * 4, rel=1e-12)
 
@@ -131,8 +137,14 @@ def test_experts_hand_over_what_was_calculated_and_a_uniform_routing_sends_nearl
     found = exchange_trial(calculated_calls(traffic, Pattern.EXPERTS, row_bytes=256 * 2))
 
     plan = make_plan(found.spec, Placement(device="cpu", backend="gloo"))
-    sent = [p.formula / found.spec.steps for p in plan.predictions if p.quantity is Quantity.WIRE and not p.detail]
-    handed = [p.formula / found.spec.steps for p in plan.predictions if p.quantity is Quantity.HANDED and not p.detail]
+    sent = [
+        p.formula / found.spec.steps for p in plan.predictions if p.quantity is Quantity.WIRE and not p.detail
+    ]
+    handed = [
+        p.formula / found.spec.steps
+        for p in plan.predictions
+        if p.quantity is Quantity.HANDED and not p.detail
+    ]
     assert sum(handed) / 4 == traffic.handed_bytes.item()
     # 1,024 rows are drawn, each leaving its rank 3 times in 4: ± 4 standard deviations are 7 %.
     assert sum(sent) / 4 == pytest.approx(traffic.wire_bytes.item(), rel=0.07)
