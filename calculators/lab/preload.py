@@ -9,18 +9,25 @@ import contextlib
 import os
 import shutil
 import signal
+import time
 
 from calculators.lab.lifeline import die_with_parent
 
 FOLDER_VARIABLE = "SIXFOLD_FORK_SERVER_FOLDER"
 """Says where the launcher's socket to the fork server lies: who is killed cannot remove it."""
-_SERVER = os.getpid()
+_SERVER, _LAUNCHER = os.getpid(), os.getppid()
+_PATIENCE_SECONDS = 1.0
 
 
 def _end(signum: int, frame: object) -> None:
-    """The launcher is gone: remove its folder and end. A rank, which inherits this, just ends."""
+    """End; and if that is because the launcher is gone, remove its folder. A rank, which inherits this, just ends."""
     if os.getpid() == _SERVER and (folder := os.environ.get(FOLDER_VARIABLE)):
-        shutil.rmtree(folder, ignore_errors=True)
+        until = time.monotonic() + _PATIENCE_SECONDS
+        # The signal comes with the end of the thread that started us; the others may be ending still.
+        while os.getppid() == _LAUNCHER and time.monotonic() < until:
+            time.sleep(0.01)
+        if os.getppid() != _LAUNCHER:
+            shutil.rmtree(folder, ignore_errors=True)
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
 
