@@ -30,6 +30,10 @@ TICK_SECONDS = 0.1
 """At least this often the stream yields, an event or None."""
 _BLAME_SECONDS = 0.3
 """After the first sign of failure, how long to listen for the rank that failed first."""
+_NO_FORK_SERVER = (
+    "The fork server, from which all ranks come, was killed, and the ranks ended with it. "
+    "Run it again: a new one is started."
+)
 
 
 class LocalLauncher:
@@ -241,8 +245,11 @@ class _Ranks:
         if code == -signal.SIGKILL and self._plan.expects_loss_of(rank) and self._is_measuring(rank):
             events.append(Log(rank=None, text=self._plan.loss_sentence))
         elif rank not in self._through and not any(failed.rank == rank for _, failed in self._failures):
-            held = self._memory.bytes_of.get(rank)
-            self._fail(time.monotonic(), Failed(rank=rank, reason=_how_it_ended(code or 0, held)))
+            reason = _how_it_ended(code or 0, self._memory.bytes_of.get(rank))
+            failed = Failed(rank=rank, reason=reason)
+            if self._memory.parent_is_gone:
+                failed = Failed(rank=None, reason=_NO_FORK_SERVER)
+            self._fail(time.monotonic(), failed)
 
     def _is_measuring(self, rank: int) -> bool:
         return rank in self._progress and self._progress[rank].part == "measure"

@@ -19,12 +19,15 @@ class Resident:
     def __init__(self, pids: Mapping[int, int]) -> None:
         self._processes: dict[int, Any] = {}
         self._next = 0.0
+        self._parent: Any = None
         self._common = 0
         self.bytes_of: dict[int, int] = {}
         for rank, pid in pids.items():
             try:
                 self._processes[rank] = psutil.Process(pid)
-                self._common = self._common or _own_bytes(psutil.Process(self._processes[rank].ppid()))
+                if self._parent is None:
+                    self._parent = psutil.Process(self._processes[rank].ppid())
+                    self._common = _own_bytes(self._parent)
             except psutil.Error:
                 continue
         self.look()
@@ -41,6 +44,14 @@ class Resident:
                 continue
             if held:  # a process that is ending has none any more
                 self.bytes_of[rank] = max(0, held - self._common)
+
+    @property
+    def parent_is_gone(self) -> bool:
+        """Whether the process that the ranks were forked from has ended."""
+        try:
+            return self._parent is not None and self._parent.status() == psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return True
 
     @property
     def total_bytes(self) -> int:

@@ -6,6 +6,7 @@ Where each fault is tried. Real: it happens to real processes, disks, locks, lim
 |---|---|---|---|
 | kill -9 of a rank | here | here, test_launch, test_emulation (emulated hosts) | here |
 | kill -9 of the launcher, that is of the worker | here | test_launch, test_worker, test_emulation | here |
+| kill -9 of the fork server | | here | |
 | kill -9 of what builds emulated hosts | test_emulation | | |
 | kill -9 of the web server, of the supervisor | | test_faults_of_the_site | |
 | cancelled | here | here | here |
@@ -25,6 +26,7 @@ Where each fault is tried. Real: it happens to real processes, disks, locks, lim
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -42,7 +44,7 @@ import pytest
 from calculators.lab import store, worker
 from calculators.lab.emulation import homes
 from calculators.lab.launch import LocalLauncher
-from calculators.lab.measurements import Failed, Log, Verified
+from calculators.lab.measurements import Failed, Log, Progress, Verified
 from calculators.lab.opening import Opening
 from calculators.lab.plan import make_plan
 from calculators.lab.spec import Spec
@@ -133,6 +135,23 @@ def test_ranks_that_hold_more_than_the_cap_are_ended_and_the_largest_is_named(la
 
 def _children():
     return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_a_fork_server_that_is_killed_ends_the_run_and_the_next_run_has_a_new_one(launcher):
+    hanging = LocalLauncher(work=partial(failing_ranks.one_hangs_in, "measure"))
+    events = []
+    for event in hanging.run(plan_of()):
+        events += [event] if event is not None else []
+        if isinstance(event, Progress) and (event.rank, event.part) == (1, "measure"):
+            (server,) = {p.ppid() for p in psutil.Process().children(recursive=True)} - {os.getpid()}
+            os.kill(server, signal.SIGKILL)
+
+    assert (events[-1].rank, events[-1].reason) == (
+        None,
+        "The fork server, from which all ranks come, was killed, and the ranks ended with it. "
+        "Run it again: a new one is started.",
+    )
+    assert end_of(launcher, plan_of()).part == "done"
 
 
 # Cancelled at any moment.
