@@ -269,6 +269,7 @@ def test_an_interface_counts_payload_and_no_more_headers_than_there_can_be(
     assert 262_144 + packets * LEAST_HEADER_BYTES <= sent <= 262_144 + most + again * 2
     # The two do not look in the same moment: meanwhile a first byte may come, or the store acknowledge one.
     assert abs(sent - received) <= 2 * (LEAST_HEADER_BYTES + 1)
+    assert 0 < answered < 262_144
 
 
 def test_no_message_is_faster_than_its_link(counted: list[list[float]]) -> None:
