@@ -140,10 +140,10 @@ def test_a_run_that_is_spelled_out_is_that_very_run(client, db):
 
 
 def test_a_run_that_cannot_be_is_refused_where_it_would_start(client, db):
-    response = client.get(run_address(SPEC, back="").replace("ranks=4", "ranks=1"))
+    response = client.get(run_address(SPEC, back="").replace("ranks=4", "ranks=0"))
 
     assert response.status_code == 200
-    assert "ranks is 1, but the least that works is 2 ranks." in words(response)
+    assert "ranks is 0, but the least that works is 1 ranks." in words(response)
 
 
 @pytest.mark.parametrize("back", ["https://elsewhere.example/", "//elsewhere.example", "javascript:alert(1)"])

@@ -8,13 +8,12 @@ from calculators.lab.guided.statistics import ratio_of_medians
 from calculators.lab.guided.variants import variant
 from calculators.lab.measurements import Doing, Quantity
 
-# Weights of some 200 MB, far beyond any cache: a token takes as long as reading them does, and four all-reduces of
-# 4 KiB are little beside that.
+# Weights of some 900 MB, far beyond any cache: a token takes as long as reading them does, and four all-reduces of
+# 12 KiB are little beside that.
 _MODEL = {
     "layers": 2,
-    "hidden_size": 2048,
-    "ffn_width": 8192,
-    "dtype": "bfloat16",
+    "hidden_size": 3072,
+    "ffn_width": 12288,
     "vocab_size": 64,
     "batch": 1,
     "steps": 20,
