@@ -1,7 +1,7 @@
-"""Every guided experiment runs here on real ranks; what is counted must hold, what is timed must reach a verdict.
+"""Every guided experiment whose claim is about what is counted or computed holds, on real ranks.
 
 Whether a claim about time holds depends on what else the machine does meanwhile, and tests never fail on time:
-`make bench ARGS=experiments` judges those.
+`make bench ARGS=experiments` runs and judges those.
 """
 
 import threading
@@ -21,7 +21,6 @@ from tests.lab.ledgers import fresh_ledger
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(600)]
 
 COUNTED = [one for one in GUIDED.values() if one.level is not Level.TIME]
-TIMED = [one for one in GUIDED.values() if one.level is Level.TIME]
 
 
 @pytest.fixture
@@ -44,13 +43,3 @@ def test_a_claim_about_what_is_counted_holds(one: Guided, judged: Callable[[Guid
     for figure in verdict.figures:
         if figure.predicted is not None and figure.unit in ("B", "calls"):
             assert figure.measured == pytest.approx(figure.predicted, rel=0.005), figure
-
-
-@pytest.mark.parametrize("one", TIMED, ids=[one.name for one in TIMED])
-def test_a_claim_about_time_is_judged_by_what_was_timed(
-    one: Guided, judged: Callable[[Guided], Verdict]
-) -> None:
-    verdict = judged(one)
-
-    assert verdict.outcome is not Outcome.COULD_NOT_RUN, verdict.sentence
-    assert all(figure.measured is None or figure.measured >= 0 for figure in verdict.figures)
