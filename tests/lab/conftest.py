@@ -12,6 +12,9 @@ from calculators.lab.measurements import Event, Failed, Measurement, Verified
 from calculators.lab.plan import Plan, make_plan
 from calculators.lab.spec import Spec
 
+collect_ignore_glob = ["programs/*"]
+"""Somebody else's programs: they run when they are imported, and --doctest-modules would import them."""
+
 ON_CPU = Placement(device="cpu", backend="gloo", staged=False, note="")
 
 
