@@ -39,15 +39,19 @@ def run_many(folder: Path, runs: tuple[str, ...], **environment: str) -> None:
         [sys.executable, PROGRAMS / "many.py", folder, *runs],
         env={**os.environ, **environment},
         check=True,
-        timeout=110,
+        timeout=240,
     )
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All programs under the meter, each on forked ranks of one process, since importing torch takes longest."""
-    folder = tmp_path_factory.mktemp("metered")
-    run_many(folder, RUNS, PYTHONPATH=str(STARTUP), SIXFOLD_METER_RECORDS=str(folder))
+    # Forked from a process that has torch imported, a rank hung once in many runs (docs/meter.md): once again then.
+    for _ in range(2):
+        folder = tmp_path_factory.mktemp("metered")
+        run_many(folder, RUNS, PYTHONPATH=str(STARTUP), SIXFOLD_METER_RECORDS=str(folder))
+        if not any("Timeout (" in out.read_text() for out in folder.glob("*.out")):
+            break
     return folder
 
 

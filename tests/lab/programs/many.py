@@ -6,6 +6,7 @@ Usage: many.py FOLDER RANKS:PROGRAM[:ARGUMENT…] …
 Output of program number i goes to FOLDER/i.out, and where the meter's variable is set, records to FOLDER/i.
 """
 
+import faulthandler
 import os
 import runpy
 import socket
@@ -22,6 +23,7 @@ if len(sys.argv) > 3:
     import torch.distributed.tensor.parallel
 
 HERE = Path(__file__).parent
+HANGS_AFTER_SECONDS = 45
 
 
 def run(folder: Path, index: int, ranks: int, program: str, arguments: list[str]) -> None:
@@ -48,6 +50,7 @@ def become_rank(
     out = os.open(folder / f"{index}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
+    faulthandler.dump_traceback_later(HANGS_AFTER_SECONDS, exit=True)  # a rank that hangs says where
     sys.argv = [program, *arguments]
     torch.set_num_threads(1)
     status = 0
