@@ -76,7 +76,7 @@ def test_a_decoding_run_says_what_its_step_should_take_and_what_decides(client, 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "No time is predicted: this machine has no calibration of 2 ranks"),
+        ({}, "No time is predicted without a calibration of 2 ranks"),
         (
             {"phase": "training", "batch": 2, "tokens": 8},
             "No time is predicted for the job “tensor”, phase “training”",

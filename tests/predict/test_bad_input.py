@@ -102,6 +102,7 @@ CALLS = [
     (calibration.algorithm_bandwidth, {"full_bytes": 1e9, "seconds": 0.1}),
     (calibration.bus_bandwidth, {"call": "all-reduce", "full_bytes": 1e9, "seconds": 0.1, "ranks": 8}),
     (calibration.fit_link, {"full_bytes": SIZES, "seconds": SECONDS, "ranks": 2, "call": "all-reduce"}),
+    (calibration.fit_rounds_and_bytes, {"rounds": 2, "sent_bytes": SIZES, "seconds": SECONDS}),
     (catalogue.model, {"key": "phi-4"}),
     (catalogue.preset_of, {"shape": DENSE}),
     (
