@@ -1,6 +1,8 @@
 """Where the run ledger is and how it is opened: addresses, SQLite's ways, tables brought up to date."""
 
 import os
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -173,8 +175,22 @@ def _set_up_sqlite(connection: Any, record: object) -> None:
     # Python's sqlite3 begins no transaction at a SELECT, which silently loses updates between processes (112
     # of 180 when we tried): take that out of its hands, and begin ourselves below.
     connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+    _write_ahead(connection)
+    for pragma in ("synchronous = NORMAL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _write_ahead(connection: Any) -> None:
+    """Have a write-ahead log. SQLite does not wait for the lock that this takes on a new file, so it is asked again."""
+    patience = time.monotonic() + _LOCKED_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > patience:
+                raise
+            time.sleep(0.02)
 
 
 def _begin_sqlite(connection: Connection) -> None:
