@@ -62,6 +62,18 @@ def predicted_bar(
 ) -> Figure:
     """A hollow bar; parts that stack are told apart by `pattern`, one of Plotly's (a slash, x, -, |, + or a dot)."""
     paint = f"var(--{colour})"
+    marker = {
+        "color": NO_FILL,
+        "line": {"color": paint, "width": 2},
+        "pattern": {"shape": pattern, "fgcolor": paint, "bgcolor": NO_FILL, "size": 6, "solidity": 0.25},
+    }
+    return bar(name, x, y, says=says, marker=marker) | more
+
+
+def bar(
+    name: str, x: Sequence[Any], y: Sequence[float], *, says: Sequence[str] | None, marker: Figure
+) -> Figure:
+    """A bar as `marker` paints it, that says each value in bytes or as `says` has it."""
     return {
         "type": "bar",
         "name": name,
@@ -70,12 +82,8 @@ def predicted_bar(
         "text": list(says) if says is not None else [exact_bytes(value) for value in y],
         "textposition": "none",
         "hovertemplate": "%{x}, " + name + ": %{text}<extra></extra>",
-        "marker": {
-            "color": NO_FILL,
-            "line": {"color": paint, "width": 2},
-            "pattern": {"shape": pattern, "fgcolor": paint, "bgcolor": NO_FILL, "size": 6, "solidity": 0.25},
-        },
-    } | more
+        "marker": marker,
+    }
 
 
 def level(value: float, says: str) -> Figure:

@@ -6,12 +6,12 @@ from typing import Any
 from calculators.figures import (
     Figure,
     axis,
+    bar,
     figure,
     linear_byte_ticks,
     predicted_bar,
 )
 from calculators.lab.compare import Comparison
-from calculators.units import exact_bytes
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -31,26 +31,18 @@ def measured_bar(
 ) -> Figure:
     """A solid bar; parts that stack are told apart by `pattern`, in the colour of the page on it."""
     paint = f"var(--{colour})"
-    return {
-        "type": "bar",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "text": list(says) if says is not None else [exact_bytes(value) for value in y],
-        "textposition": "none",
-        "hovertemplate": "%{x}, " + name + ": %{text}<extra></extra>",
-        "marker": {
-            "color": paint,
-            "line": {"color": paint, "width": 2},
-            "pattern": {
-                "shape": pattern,
-                "fgcolor": "var(--raised)",
-                "bgcolor": paint,
-                "size": 6,
-                "solidity": 0.3,
-            },
+    marker = {
+        "color": paint,
+        "line": {"color": paint, "width": 2},
+        "pattern": {
+            "shape": pattern,
+            "fgcolor": "var(--raised)",
+            "bgcolor": paint,
+            "size": 6,
+            "solidity": 0.3,
         },
-    } | more
+    }
+    return bar(name, x, y, says=says, marker=marker) | more
 
 
 def measured_line(

@@ -11,6 +11,7 @@ half of what a ring moves, and LL and LL128 write flags beside the data (`calcul
 """
 
 import time
+from abc import ABC, abstractmethod
 from types import ModuleType
 from typing import Any
 
@@ -46,7 +47,7 @@ _PCIE: tuple[_Field, ...] = (
 )
 
 
-class _Fields:
+class _Fields(ABC):
     """Counters of one GPU, each a field and a scope."""
 
     def __init__(self, gpu: int, what: str) -> None:
@@ -83,8 +84,9 @@ class _Fields:
         except self._nvml.NVMLError:
             return  # it is shut down already, or the GPU that it held is gone
 
+    @abstractmethod
     def _find(self) -> list[tuple[_Field, int, str]]:
-        raise NotImplementedError
+        """Each field that this GPU counts, its scope, and the place that it is of."""
 
     def _ask(self, asked: list[tuple[int, int]]) -> list[tuple[int, int] | Exception]:
         """For each field and scope its number and the number at which it wraps, or what NVML says instead."""
