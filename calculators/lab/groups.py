@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from calculators.lab import cores
 from calculators.lab.measurements import Doing
 from calculators.lab.meters.timeline import Recorder
 from calculators.predict.collectives import Kind
@@ -295,7 +296,7 @@ def join(
     timeout = timedelta(seconds=timeout_seconds)
 
     def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> MeteredGroup:
-        group = MeteredGroup(_whole(store, rank, size, timeout, backend), rank, size, staged=staged)
+        group = MeteredGroup(bare(store, rank, size, timeout, backend), rank, size, staged=staged)
         group.axis, group.sums_after_all_to_all = axis, sums_after_all_to_all
         _made.append(group)
         return group
@@ -310,7 +311,7 @@ def join(
     return group
 
 
-def _whole(store: dist.Store, rank: int, size: int, timeout: timedelta, backend: str) -> dist.ProcessGroup:
+def bare(store: dist.Store, rank: int, size: int, timeout: timedelta, backend: str) -> dist.ProcessGroup:
     """A plain process group over one backend: unlike a bare backend it has every call under every name."""
     group = dist.ProcessGroup(store, rank, size)
     if backend == "nccl":
@@ -350,7 +351,10 @@ def talk_from(address: str) -> None:
 @cache
 def _gloo_device(address: str) -> Any:
     """gloo's device on an address, one for all groups of this process: each has a thread."""
-    return dist.ProcessGroupGloo.create_device(hostname=address)
+    before = cores.threads()
+    device = dist.ProcessGroupGloo.create_device(hostname=address)
+    cores.give_way(cores.threads() - before)
+    return device
 
 
 def _listed(tensors: Any) -> list[Tensor]:

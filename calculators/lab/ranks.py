@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed.pipelining  # preloaded by the fork server: half a second that no run waits for
 import torch.distributed.tensor.parallel  # the same
 
-from calculators.lab import groups, jobs
+from calculators.lab import cores, groups, jobs
 from calculators.lab.measurements import (
     Event,
     Failed,
@@ -38,6 +38,9 @@ def run_rank(plan: Plan, *, rank: int, store: dist.Store, say: Callable[[Event],
     """Do the whole run as `rank`; everything that comes out goes through `say`."""
     spec, placement = plan.spec, plan.placement
     torch.set_num_threads(1)  # ranks share the cores; more threads each only get in each other's way
+    if placement.device == "cpu":
+        cores.keep_to_own_cores(rank, ranks=plan.world_size)
+        cores.take_short_turns()
     device = _device(placement.device, rank)
     progress = _Reporter(rank, say)
 

@@ -24,6 +24,8 @@ from calculators.lab.spec import Job
 RUNGS = (10.0, 20.0, 50.0, 100.0, 0.0)
 """Mbit/s of each host's link; 0 is as fast as this machine moves bytes between two hosts of its own."""
 LEAST_RATIO = 20.0
+SHORTEST = 1e-4
+"""Seconds of a token's exchanges below which the timeline cannot tell them from none."""
 LARGEST_ERROR = 0.15
 """Median error of predicted time that still counts as predicted, on rungs where the link decides."""
 
@@ -72,7 +74,8 @@ def _named(rate: float) -> str:
 def _exchange_seconds(result: Result) -> float:
     """A token's time less what ranks computed: the mean of ranks that work at once, the sum of those in turn.
 
-    All of it from the timeline, so that both are of the same tokens.
+    All of it from the timeline, so that both are of the same tokens. A difference of two large times: it may come out
+    below 0 where exchanges take next to nothing.
     """
     told = [m for m in result.measurements if m.quantity is Quantity.SECONDS]
     if not told:
@@ -80,7 +83,7 @@ def _exchange_seconds(result: Result) -> float:
     ranks, steps = result.run.world_size, told[0].steps
     token = sum(m.value for m in told) / ranks / steps
     busy = sum(m.value for m in told if m.detail == Doing.BUSY) / steps
-    return max(token - (busy / ranks if result.spec.job is Job.TENSOR else busy), 1e-6)
+    return token - (busy / ranks if result.spec.job is Job.TENSOR else busy)
 
 
 def _judge(results: Mapping[str, Result]) -> Verdict:
@@ -92,11 +95,15 @@ def _judge(results: Mapping[str, Result]) -> Verdict:
         calibration = _calibration(results[f"calibration-{rate:g}"])
         speeds.append(8 * calibration.bytes_per_second.value / 1e6)
         tensor, pipeline = (results[f"{job}-{rate:g}"] for job in ("tensor", "pipeline"))
-        ratio = _exchange_seconds(tensor) / _exchange_seconds(pipeline)
+        seconds = _exchange_seconds(pipeline)
+        ratio = _exchange_seconds(tensor) / max(seconds, SHORTEST)
         ratios.append(ratio)
         figures.append(
             Figure(
-                what=f"time of a token's exchanges, TP ÷ PP, {_named(rate)}",
+                what=f"time of a token's exchanges, TP ÷ PP, {_named(rate)}"
+                + (
+                    f" (at least: PP's were shorter than {SHORTEST * 1e3:g} ms)" if seconds < SHORTEST else ""
+                ),
                 unit="×",
                 measured=ratio,
                 level=Level.TIME,
