@@ -23,6 +23,18 @@ from quizzes.packs.findings import Finding, PackError
 from quizzes.packs.format import PackHeader
 
 BUILTIN = Path(__file__).resolve().parent / "packs"
+BUILTIN_ORDER = (
+    "two-camps",
+    "tp-or-pp",
+    "sp-or-cp",
+    "experts",
+    "data",
+    "combine-and-place",
+    "bytes",
+    "home-cluster",
+    "exam-or-practice",
+)
+"""The packs that come with the site, as a learner meets them; any other follows."""
 log = logging.getLogger(__name__)
 
 Learner = User | AnonymousUser
@@ -53,14 +65,36 @@ class ImportReport:
         return f"{self.pack.title} ({self.pack}): {counts}"
 
 
+class UnknownLender(PackError):
+    """A pack borrows a misconception that no pack of its publisher in the bank declares."""
+
+
+def builtin_folders() -> list[Path]:
+    """The folders of the packs that come with the site, in the order in which pages show them."""
+    folders = {path.parent.name: path.parent for path in BUILTIN.glob("*/pack.yaml")}
+    known = [folders.pop(name) for name in BUILTIN_ORDER if name in folders]
+    return known + [folders[name] for name in sorted(folders)]
+
+
 def load_builtin_packs() -> list[ImportReport]:
     """Brings every pack that comes with the site up to date; one that is broken is logged and left out."""
     reports = []
-    for position, folder in enumerate(sorted(path.parent for path in BUILTIN.glob("*/pack.yaml"))):
-        try:
-            reports.append(import_pack(check_pack(folder), position=position))
-        except PackError as error:
-            log.error("The pack %s is left as it was:\n%s", folder.name, error)
+    waiting = [(position, folder) for position, folder in enumerate(builtin_folders())]
+    while waiting:
+        # A pack that borrows a misconception comes after its lender; one whose lender is broken is told so last.
+        left = []
+        for position, folder in waiting:
+            try:
+                reports.append(import_pack(check_pack(folder), position=position))
+            except UnknownLender as error:
+                left.append((position, folder, error))
+            except PackError as error:
+                log.error("The pack %s is left as it was:\n%s", folder.name, error)
+        if len(left) == len(waiting):
+            for _, folder, error in left:
+                log.error("The pack %s is left as it was:\n%s", folder.name, error)
+            break
+        waiting = [(position, folder) for position, folder, _ in left]
     return reports
 
 
@@ -71,6 +105,7 @@ def import_pack(checked: CheckedPack, *, position: int = 0) -> ImportReport:
     A changed question gets a new revision; one that is gone is retired and keeps its answers. The same pack
     again changes nothing. Raises PackError when an id comes back with another type.
     """
+    _refuse_unknown_lender(checked.header)
     pack = _store_header(checked.header, position)
     _store_misconceptions(checked.header)
     stored = {q.slug: q for q in Question.objects.filter(pack=pack).select_related("revision")}
@@ -142,6 +177,23 @@ def _store_misconceptions(header: PackHeader) -> None:
             for name, value in wanted.items():
                 setattr(row, name, value)
             row.save()
+
+
+def _refuse_unknown_lender(header: PackHeader) -> None:
+    declared = Misconception.objects.filter(publisher=header.publisher).values_list("slug", flat=True)
+    if missing := sorted(set(header.borrows) - set(declared)):
+        raise UnknownLender(
+            [
+                Finding(
+                    file="pack.yaml",
+                    line=1,
+                    rule="borrows",
+                    message=f"No pack of {header.publisher} in the bank declares the misconception {name}. Import "
+                    "its pack first, or declare it here.",
+                )
+                for name in missing
+            ]
+        )
 
 
 def _refuse_changed_types(incoming: Iterable[CheckedQuestion], stored: dict[str, Question]) -> None:

@@ -147,6 +147,7 @@ class Question(Part, ABC):
     level: Literal["recognise", "diagnose", "design"] | None = None
     pair: Slug | None = None
     facts: dict[Text, Text] = {}
+    techniques: dict[Slug, Text] = {}
     tests: list[QuestionTest] = []
 
     symptom: Optional = ""
@@ -174,7 +175,7 @@ class Question(Part, ABC):
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=set(ABOUT))
 
 
-ABOUT = ("id", "status", "title", "objectives", "tags", "level", "pair", "facts", "tests")
+ABOUT = ("id", "status", "title", "objectives", "tags", "level", "pair", "facts", "techniques", "tests")
 
 
 class Choice(Question):

@@ -220,7 +220,7 @@ def _question_findings(
     broken = list(_expression_findings(content, error))
     yield from broken
 
-    declared = {belief.id for belief in header.misconceptions} if header else None
+    declared = {belief.id for belief in header.misconceptions} | set(header.borrows) if header else None
     for where, belief in _bindings(content):
         if declared is not None and belief not in declared:
             yield error(

@@ -49,6 +49,7 @@ class PackHeader(Part):
     objectives: tuple[Objective, ...] = ()
     cues: dict[Text, Text] = Field(default_factory=dict)
     misconceptions: tuple[Misconception, ...] = ()
+    borrows: tuple[Slug, ...] = ()  # misconceptions that another pack of the publisher declares
 
     @field_validator("format")
     @classmethod

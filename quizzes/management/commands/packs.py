@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from quizzes.bank import BUILTIN, import_pack
+from quizzes.bank import builtin_folders, import_pack
 from quizzes.packs.checking import CheckedPack, check_pack
 from quizzes.packs.findings import PackError
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, action: str, paths: list[Path], **options: Any) -> None:
-        folders = paths or sorted(path.parent for path in BUILTIN.glob("*/pack.yaml"))
+        folders = paths or builtin_folders()
         refused = [folder for folder in folders if not self._pack(folder, store=action == "import")]
         if refused:
             raise CommandError(f"{len(refused)} of {len(folders)} packs refused; nothing of them was stored.")
