@@ -82,7 +82,7 @@ def load_builtin_packs() -> list[ImportReport]:
     waiting = [(position, folder) for position, folder in enumerate(builtin_folders())]
     while waiting:
         # A pack that borrows a misconception comes after its lender; one whose lender is broken is told so last.
-        left = []
+        left: list[tuple[int, Path, UnknownLender]] = []
         for position, folder in waiting:
             try:
                 reports.append(import_pack(check_pack(folder), position=position))
@@ -91,8 +91,8 @@ def load_builtin_packs() -> list[ImportReport]:
             except PackError as error:
                 log.error("The pack %s is left as it was:\n%s", folder.name, error)
         if len(left) == len(waiting):
-            for _, folder, error in left:
-                log.error("The pack %s is left as it was:\n%s", folder.name, error)
+            for _, folder, unmet in left:
+                log.error("The pack %s is left as it was:\n%s", folder.name, unmet)
             break
         waiting = [(position, folder) for position, folder, _ in left]
     return reports

@@ -154,6 +154,12 @@ class SpecForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial = {name: _text(value) for name, value in self.initial.items()}
+        if self.is_bound:
+            # A field that only now is read was not sent, and is shown at its default; a box that is not sent is off.
+            unsent = {
+                name: _text(default) for name, default in _DEFAULTS.items() if name not in reading.SWITCHES
+            }
+            self.data = {**unsent, **dict(self.data.items())}
         self.spec: Spec | None = None
         for name, default in _DEFAULTS.items():
             self.fields[name] = forms.CharField(

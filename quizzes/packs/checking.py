@@ -397,65 +397,6 @@ def _across(
                 )
             else:
                 seen[slug] = f"{name}, line {line}"
-    uses = Counter(belief for q in questions for belief in q.content.misconceptions())
-    for index, belief in enumerate(header.misconceptions):
-        line = documents["pack.yaml"].line(("misconceptions", index))
-        if uses[belief.id] < 2:
-            count = "no question" if not uses[belief.id] else "only one question"
-            yield _warning(
-                "pack.yaml",
-                line,
-                "misconception",
-                f"{count} offers the misconception {belief.id}; review needs two.",
-            )
-        if not belief.lessons:
-            yield _warning(
-                "pack.yaml", line, "misconception", f"the misconception {belief.id} has no lesson to read."
-            )
-    yield from _guessable(questions)
-
-
-ABSOLUTES = re.compile(r"\b(always|never|only|all|none|every|must|cannot|impossible)\b")
-
-
-def _guessable(questions: Sequence[CheckedQuestion]) -> Iterator[Finding]:
-    """Habits by which someone who knows nothing would score above chance."""
-    singles = [q for q in questions if q.content.type == "single"]
-    longest = chance = 0.0
-    absolute_keys = absolute_wrongs = 0
-    first = Counter[int]()
-    for question in singles:
-        options = question.content.choices  # type: ignore[union-attr]
-        lengths = [len(option.text) for option in options]
-        keys = [index for index, option in enumerate(options) if option.credit == 1]
-        if lengths.count(max(lengths)) == 1:
-            longest += lengths.index(max(lengths)) in keys
-        chance += len(keys) / len(options)
-        absolute_keys += any(ABSOLUTES.search(options[i].text.lower()) for i in keys)
-        absolute_wrongs += sum(
-            bool(ABSOLUTES.search(o.text.lower())) for i, o in enumerate(options) if i not in keys
-        )
-        if not question.content.shuffle:  # type: ignore[union-attr]
-            first[keys[0]] += 1
-    if len(singles) < 8:
-        return
-    spread = 2 * (chance * (1 - chance / len(singles))) ** 0.5
-    if longest > chance + spread:
-        yield _warning(
-            singles[0].file, singles[0].line, "longest",
-            f"the longest option is right {longest:.0f} times in {len(singles)}; chance gives {chance:.1f}.",
-        )  # fmt: skip
-    if absolute_wrongs >= 5 and not absolute_keys:
-        yield _warning(
-            singles[0].file, singles[0].line, "absolutes",
-            f"words such as always and never stand in {absolute_wrongs} wrong options and in no right one.",
-        )  # fmt: skip
-    fixed = sum(first.values())
-    if fixed >= 8 and max(first.values()) > fixed * 0.6:
-        yield _warning(
-            singles[0].file, singles[0].line, "position",
-            f"{max(first.values())} of {fixed} unshuffled questions have the right option in the same place.",
-        )  # fmt: skip
 
 
 # --- where things stand -------------------------------------------------------------------------------

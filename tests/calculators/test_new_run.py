@@ -250,3 +250,17 @@ def test_a_run_is_made_again_with_one_click(signed_in, ledger):
     newest, old = queued(ledger)
     assert response.headers["Location"] == reverse("calculators:run", args=[newest.id])
     assert (newest.spec, newest.submitted_by) == (old.spec, "ada")
+
+
+def test_a_field_that_appears_is_shown_at_its_default_and_not_empty(client):
+    page = client.get(
+        reverse("calculators:spec-fields"),
+        {"job": "pipeline", "phase": "training", "schedule": "Interleaved1F1B"},
+    )
+
+    assert {"chunks", "microbatches", "hosts"} <= shown_in(page)
+    assert said_in(page, "chunks") == "1"
+    assert said_in(page, "hosts") == "1"
+    page = client.get(reverse("calculators:spec-fields"), {"job": "tensor", "phase": "training"})
+    assert "sequence" in shown_in(page)
+    assert not re.search(r'<input(?=[^>]* id="id_sequence")[^>]* checked', page.content.decode())

@@ -143,19 +143,6 @@ def test_a_doubt_is_a_warning_and_does_not_refuse(findings, old, new, reason):
     assert any("warning: " in entry and reason in entry for entry in report), report
 
 
-def test_a_misconception_with_one_question_is_doubted(findings):
-    assert any("only one question offers the misconception forgets-stages" in entry for entry in findings())
-
-
-def test_the_longest_option_being_right_is_noticed(findings):
-    question = GOOD.replace("text: Two,", "text: Two because of this and that and more,")
-    questions = "".join(question.replace("- id: q", f"- id: q{n}") for n in range(12))
-
-    assert any(
-        "the longest option is right 12 times in 12" in entry for entry in findings(questions, header=BARE)
-    )
-
-
 def test_a_pack_without_its_parts_says_what_is_missing(tmp_path):
     (tmp_path / "questions").mkdir()
     (tmp_path / "questions" / "old.yml").write_text("- id: x")

@@ -23,6 +23,7 @@ from calculators.lab.meters.sockets import listening_ports, open_connections
 
 MOST_LINES = 4_096
 """Different calls that are told apart; later ones are counted, but not each on its own."""
+_QUIET_SECONDS, _QUIET_LOOKS, _QUIET_AT_MOST = 0.01, 2, 0.5
 EVERY_SECONDS = 1.0
 
 _Line = tuple[Any, ...]
@@ -70,7 +71,7 @@ class Recorder:
 
     def before_end(self, group: Any = None) -> None:
         """A group, or all of them, will end: the last moment to read its sockets."""
-        self.look()
+        self._look_when_quiet()
         self._write()
 
     def ended(self, group: Any = None) -> None:
@@ -126,6 +127,20 @@ class Recorder:
                 local=local, remote=remote, opened_here=opened_here, sent=sent, received=received
             )
 
+    def _look_when_quiet(self) -> None:
+        """See what every socket has carried once nothing has moved for a while.
+
+        A rank is through with its last call when it has what it needs; a thread of gloo may still be sending.
+        """
+        until = time.monotonic() + _QUIET_AT_MOST
+        self.look()
+        quiet = 0
+        while quiet < _QUIET_LOOKS and time.monotonic() < until:
+            seen = dict(self._sockets)
+            time.sleep(_QUIET_SECONDS)
+            self.look()
+            quiet = quiet + 1 if self._sockets == seen else 0
+
     def _look_at_groups(self) -> None:
         world = c10d._world
         for group, name in list(world.pg_names.items()):
@@ -162,7 +177,7 @@ class Recorder:
         if os.getpid() != self._pid or not self._world or self._is_final:
             return  # a forked child is somebody else
         try:
-            self.look()
+            self._look_when_quiet()
             self._write(is_final=True)
         except FileNotFoundError:
             pass  # the meter is gone, and with it the folder: nobody will ask
