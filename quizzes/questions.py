@@ -117,11 +117,22 @@ class WrongModel(Part):
 
 
 class Verify(Part):
-    """The calculator and the experiment that check the answer."""
+    """The calculator and the experiment that check the answer.
+
+    `calc` is the key again, in the names of a run's sizes (layers, ranks, hidden_size, …); `names` says which size, or
+    which number, stands for a name of the question's own. `measure` is what of the run it must come to.
+    """
 
     calc: Optional = ""
     lab: Slug | None = None
+    measure: Literal["calls", "handed", "sent", "weights", "gradients", "optimizer", "saved"] | None = None
+    names: dict[Name, Text] = {}
     rtol: Tolerance | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether a run can be held against it."""
+        return bool(self.calc and self.lab and self.measure)
 
 
 class QuestionTest(Part):
