@@ -1,7 +1,7 @@
 """What is stored: packs, questions, their immutable revisions, questions as served, and responses."""
 
 import uuid
-from typing import Any
+from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
@@ -59,6 +59,18 @@ class Misconception(models.Model):
         return self.slug
 
 
+class QuestionQuerySet(models.QuerySet["Question"]):
+    """Questions by what may be done with them."""
+
+    def disputed(self) -> Self:
+        """Those whose newest measurement does not agree with the calculator."""
+        return self.filter(verification__agrees=False)
+
+    def examinable(self) -> Self:
+        """Those that an exam may draw: live, and not disputed by a measurement."""
+        return self.filter(status=Question.Status.LIVE).exclude(verification__agrees=False)
+
+
 class Question(models.Model):
     """A question's identity in its pack. What it says is in its revisions."""
 
@@ -77,6 +89,15 @@ class Question(models.Model):
     revision = models.ForeignKey(
         "Revision", on_delete=models.PROTECT, related_name="+", null=True, help_text="the one shown now"
     )
+    verification = models.ForeignKey(
+        "Verification",
+        on_delete=models.SET_NULL,
+        related_name="+",
+        null=True,
+        help_text="the newest run's word",
+    )
+
+    objects = QuestionQuerySet.as_manager()
 
     class Meta:
         ordering = ("pack", "position")
@@ -118,6 +139,34 @@ class Revision(models.Model):
     def parsed(self) -> AnyQuestion:
         """The content as a question that can be drawn and marked."""
         return from_meaning(self.content, slug=self.question.slug)
+
+
+class Verification(models.Model):
+    """What one run of the lab said about one revision of a question: the calculator's value, and the measured one."""
+
+    revision = models.ForeignKey(Revision, on_delete=models.CASCADE, related_name="verifications")
+    run_id = models.PositiveIntegerField(help_text="in the run ledger")
+    device = models.CharField(max_length=200, help_text="where it ran")
+    measured_at = models.DateTimeField()
+    calculated = models.FloatField()
+    measured = models.FloatField()
+    named = models.FloatField(default=0.0, help_text="seen beside the formula, with a name, and taken off")
+    unit = models.CharField(max_length=20)
+    agrees = models.BooleanField()
+
+    class Meta:
+        ordering = ("revision", "run_id")
+        constraints = (
+            models.UniqueConstraint(fields=("revision", "run_id"), name="one_verification_per_run"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.revision}: run {self.run_id} {'agrees' if self.agrees else 'does not agree'}"
+
+    @property
+    def difference(self) -> float | None:
+        """Measured beyond calculated, as a share of calculated; None where that is 0."""
+        return self.measured / self.calculated - 1 if self.calculated else None
 
 
 class Serving(models.Model):

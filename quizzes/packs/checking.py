@@ -424,7 +424,7 @@ def _expressions(content: AnyQuestion) -> Iterator[tuple[Place, str, bool]]:
         yield ("given", index), condition, True
     for name, computed in content.computed.items():
         yield ("computed", name, "calc"), computed.calc, False
-    if content.verify and content.verify.calc:
+    if content.verify and content.verify.calc and not content.verify.measure:  # that one is about a run's sizes
         yield ("verify", "calc"), content.verify.calc, False
     if isinstance(content, Numeric):
         yield ("answer", "calc"), content.answer.calc, False

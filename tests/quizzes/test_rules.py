@@ -78,28 +78,52 @@ TWICE = WIDE + WIDE.replace("id: wide", "id: broad")
     ("questions", "doubt"),
     [
         (WIDE, "Only one question offers swapped; review needs two"),
-        (WIDE + DEEP.replace("misconception: swapped, ", ""), "deep: the wrong option tp reveals no misconception"),
+        (WIDE + DEEP.replace("misconception: swapped, ", ""), "deep: the wrong option tp reveals no"),
         (MISJUDGED, "the advisor says tensor, and the key is pipeline"),
         (MISJUDGED, "the option tp is what the advisor says from the facts"),
-        (WIDE + DEEP.replace("overflow: stack", "overflaw: stack"), "overflaw is no fact that the adviser knows. Did you"),
+        (WIDE + DEEP.replace("overflow: stack", "overflaw: stack"), "overflaw is no fact that the adviser knows"),
         (WIDE + DEEP.replace("tp: tensor, pp: pipeline", "tp: tensor"), "techniques: does not say what the key pp is"),
-        (WIDE + DEEP.replace("tp: tensor,", "tp: tensr,"), "'tensr' is no technique; use one of data"),
+        (WIDE + DEEP.replace("tp: tensor,", "tp: tensr,"), "'tensr' is no technique"),
         (WIDE + DEEP.replace("{tp: tensor", "{xp: tensor"), "techniques: names xp, which is no option"),
-        (WIDE + DEEP.replace("  facts", "  pair: shape\n  facts"), "deep: the pair shape has 1 questions; a pair has two"),
+        (WIDE + DEEP.replace("  facts", "  pair: shape\n  facts"), "the pair shape has 1 questions"),
         (
             (WIDE + WIDE.replace("id: wide", "id: broad")).replace("  facts", "  pair: shape\n  facts"),
             "both questions of the pair shape have the key tensor",
         ),
         (TWICE, "wide: its stem shares 100% of its words with broad"),
         (TWICE, "broad: it has the key, the facts and the distractors of wide"),
-        (WIDE + DEEP.replace("[[120 layers of 4 GB]]{cue=why}", "Layers"), "1 of 2 questions with one right"),
-        (WIDE.replace("  facts", "  tags: [symptom-wide-layer, setting-lab]\n  facts"), "plays in 1 settings (setting-lab)"),
+        (WIDE + DEEP.replace("[[120 layers of 4 GB]]{cue=why}", "Layers"), "1 of 2 questions"),
+        (WIDE.replace("  facts", "  tags: [symptom-wide-layer, setting-lab]\n  facts"), "plays in 1 settings"),
         (WIDE.replace("  facts", "  tags: [symptom-odd]\n  facts"), "symptom-odd is none of the six: symptom-idle-gpus"),
         (WIDE.replace("What now?", "Plain words. " + "Incomprehensibilities notwithstanding, " * 20), "hard already"),
     ],
 )  # fmt: skip
 def test_a_doubt_names_the_question_and_the_reason(doubts, questions, doubt):
     assert any(doubt in line for line in doubts(questions)), doubts(questions)
+
+
+@pytest.mark.parametrize(
+    ("verify", "doubt"),
+    [
+        ("{lab: nowhere}", "wide: verify: the lab has no experiment nowhere"),
+        (
+            "{lab: bubble, measure: sent, calc: '1'}",
+            "bubble is a guided experiment of several runs; measure one of a",
+        ),
+        ("{lab: tensor-decode, measure: sent, calc: devices}", "It cannot be calculated for the run"),
+        (
+            "{lab: tensor-decode, measure: calls, calc: layers}",
+            "calc gives 4 calls for tensor-decode, whose plan says 8",
+        ),
+        ("{lab: tensor-decode, measure: calls, calc: 2 * layers}", None),
+    ],
+)
+def test_a_measured_question_is_about_what_the_experiment_measures(doubts, verify, doubt):
+    found = [
+        line for line in doubts(WIDE.replace("  cues", f"  verify: {verify}\n  cues")) if "[lab]" in line
+    ]
+
+    assert (found == []) if doubt is None else any(doubt in line for line in found), found
 
 
 def test_a_misconception_without_a_lesson_is_doubted(doubts):

@@ -13,6 +13,7 @@ from quizzes.packs.rules import (
     beliefs,
     guessing,
     likeness,
+    measurements,
     pairs,
     reading,
     scenarios,
@@ -26,6 +27,7 @@ ALL = (
     likeness.findings,
     guessing.findings,
     advice.findings,
+    measurements.findings,
     reading.findings,
     truth.findings,
 )
