@@ -16,7 +16,7 @@ from django.db import transaction
 
 from quizzes import bank
 from quizzes.models import Pack, Question, Response, Serving
-from quizzes.questions import AnyQuestion, Mark, Numeric, draw, from_meaning, mark, shuffled
+from quizzes.questions import AnswerProblem, AnyQuestion, Mark, Reply, draw, from_meaning, mark, shuffled
 
 
 class StaleAnswer(ValueError):
@@ -114,13 +114,13 @@ def answer(
                 "This form is out of date: the question was not shown to you like this. Open it again below."
             )
         given = _answers_to(serving)
-        if stored := given.get(serving.nonce):
-            numeric = serving.question.type == "numeric"
-            same = stored.raw_answer_text == raw if numeric else set(stored.chosen_option_ids) == set(chosen)
-            return Answered(serving=serving, response=stored, conflict=not same)
         content = serving.revision.parsed()
-        result = mark(content, serving.params, chosen=chosen, raw=raw)
-        response = _store(serving, content, result, chosen, raw, confidence, now, first_attempt=not given)
+        if stored := given.get(serving.nonce):
+            same = _is_same(stored, content, serving, chosen, raw)
+            return Answered(serving=serving, response=stored, conflict=not same)
+        reply = content.reply(chosen, raw, shown=serving.option_ids, drawn=serving.params)
+        result = mark(content, serving.params, chosen=reply.chosen, raw=reply.raw)
+        response = _store(serving, reply, result, confidence, now, first_attempt=not given)
         return Answered(serving=serving, response=response)
 
 
@@ -150,12 +150,21 @@ def _answers_to(serving: Serving) -> dict[uuid.UUID, Response]:
     return {response.client_nonce: response for response in answers}
 
 
+def _is_same(
+    stored: Response, content: AnyQuestion, serving: Serving, chosen: Sequence[str], raw: str
+) -> bool:
+    """Whether the form says what is stored already."""
+    try:
+        reply = content.reply(chosen, raw, shown=serving.option_ids, drawn=serving.params)
+    except AnswerProblem:
+        return False
+    return reply == Reply(chosen=tuple(stored.chosen_option_ids), raw=stored.raw_answer_text)
+
+
 def _store(
     serving: Serving,
-    content: AnyQuestion,
+    reply: Reply,
     result: Mark,
-    chosen: Sequence[str],
-    raw: str,
     confidence: str | None,
     now: datetime,
     *,
@@ -163,14 +172,13 @@ def _store(
 ) -> Response:
     publisher = serving.question.pack.publisher
     belief = bank.misconception(publisher, result.misconception) if result.misconception else None
-    numeric = isinstance(content, Numeric)
     response = Response.objects.create(
         learner_id=serving.learner_id,
         revision=serving.revision,
         shown_option_ids=serving.option_ids,
-        chosen_option_ids=[] if numeric else [o for o in serving.option_ids if o in set(chosen)],
+        chosen_option_ids=list(reply.chosen),
         params=serving.params,
-        raw_answer_text=raw if numeric else "",
+        raw_answer_text=reply.raw,
         parsed_value=result.parsed,
         credit=result.credit,
         misconception=belief,

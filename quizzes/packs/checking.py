@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from quizzes import markdown
 from quizzes.expressions import ExpressionError, evaluate, holds, names_in
-from quizzes.numbers import UNITS
 from quizzes.packs.findings import Finding, PackError
 from quizzes.packs.format import PackHeader
 from quizzes.packs.reading import Document, Place, read_yaml
@@ -24,13 +23,9 @@ from quizzes.questions import (
     MAX_COMBINATIONS,
     PLACEHOLDER,
     AnyQuestion,
-    Multiple,
-    Numeric,
-    Single,
     all_draws,
     digest,
     failed_tests,
-    normalised,
     rejection,
 )
 
@@ -177,14 +172,14 @@ def _validated(document: Document, place: Place, item: object, findings: list[Fi
         return None
     kind = item.get("type")
     if not isinstance(kind, str) or kind not in KINDS:
-        later = "Kinds match and order come with a later version. " if kind in ("match", "order") else ""
+        *others, last = KINDS
         given = f"The type is {kind!r}" if kind is not None else "The question has no type"
         findings.append(
             _error(
                 document.file,
                 document.line((*place, "type")) if kind is not None else line,
                 "type",
-                f"{given}. {later}Write type: single, multiple or numeric.",
+                f"{given}. Write type: {', '.join(others)} or {last}.",
             )
         )
         return None
@@ -214,14 +209,17 @@ def _question_findings(
             severity="warning",
         )
 
-    for where, text in _texts(content):
-        yield from _markdown_findings(document, (*place, *where), text)
+    for passage in content.texts():
+        yield from _markdown_findings(document, (*place, *passage.place), passage.text)
     yield from _placeholder_findings(content, error)
     broken = list(_expression_findings(content, error))
+    for defect in content.defects():
+        tell = error if defect.severity == "error" else warning
+        broken.append(tell(defect.place, defect.rule, defect.message))
     yield from broken
 
     declared = {belief.id for belief in header.misconceptions} | set(header.borrows) if header else None
-    for where, belief in _bindings(content):
+    for where, belief in content.bindings():
         if declared is not None and belief not in declared:
             yield error(
                 where,
@@ -240,20 +238,6 @@ def _question_findings(
     if content.calculator and not content.calculator.startswith("/calculate/"):
         yield error(("calculator",), "link", "calculator: must be an address that begins with /calculate/.")
 
-    if isinstance(content, Numeric):
-        if content.answer.unit and content.answer.units and content.answer.unit not in UNITS:
-            yield error(("answer", "units"), "unit", f"units of {content.answer.unit} are not known here.")
-        for index, unit in enumerate(content.answer.units):
-            if unit not in UNITS:
-                yield error(("answer", "units", index), "unit", f"the unit {unit} is not known here.")
-        for index, wrong in enumerate(content.wrong):
-            if not wrong.feedback and not wrong.misconception:
-                yield error(("wrong", index), "feedback", "a wrong model needs feedback or a misconception.")
-            if wrong.credit >= 1:
-                yield error(("wrong", index, "credit"), "key", "a wrong model cannot have full credit.")
-    else:
-        yield from _option_findings(content, error, warning)
-
     if not any(f.severity == "error" for f in broken):
         unfair = list(_draw_findings(content, error, warning))
         yield from unfair
@@ -263,47 +247,6 @@ def _question_findings(
     if not content.tests:
         yield warning((), "test", "the question has no tests: of its own.")
     yield from _cue_findings(document, place, content, header, warning)
-
-
-def _option_findings(content: Single | Multiple, error: Any, warning: Any) -> Iterator[Finding]:
-    ids: set[str] = set()
-    texts: dict[str, str] = {}
-    for index, option in enumerate(content.choices):
-        where = ("choices", index)
-        if option.id in ids:
-            yield error((*where, "id"), "id", f"the option id {option.id} is used twice.")
-        ids.add(option.id)
-        text = normalised(option.text)
-        if not option.calc:
-            if text in texts:
-                yield error(
-                    (*where, "text"),
-                    "duplicate",
-                    f"options {texts[text]} and {option.id} have the same text.",
-                )
-            texts.setdefault(text, option.id)
-        if option.credit < 1 and not option.feedback and not option.misconception:
-            yield error(where, "feedback", f"the wrong option {option.id} needs feedback or a misconception.")
-        elif not option.feedback:
-            yield warning(where, "feedback", f"the option {option.id} has no feedback of its own.")
-        if option.credit == 1 and option.misconception:
-            yield error(
-                (*where, "misconception"),
-                "misconception",
-                f"the right option {option.id} reveals no misconception.",
-            )
-        if isinstance(content, Multiple) and 0 < option.credit < 1:
-            yield error(
-                (*where, "credit"),
-                "credit",
-                "options of a multiple question have credit 0 or 1; see credit_mode.",
-            )
-        if content.shuffle and option.pin is None and re.search(r"\b(above|below)\b", text):
-            yield warning(
-                (*where, "text"),
-                "pin",
-                f"the option {option.id} speaks of “above”; add pin: last, or reword it.",
-            )
 
 
 def _draw_findings(content: AnyQuestion, error: Any, warning: Any) -> Iterator[Finding]:
@@ -330,7 +273,7 @@ def _draw_findings(content: AnyQuestion, error: Any, warning: Any) -> Iterator[F
 
 
 def _expression_findings(content: AnyQuestion, error: Any) -> Iterator[Finding]:
-    for where, expression, is_condition in _expressions(content):
+    for where, expression, is_condition in content.expressions():
         try:
             if unknown := sorted(names_in(expression) - content.params.keys()):
                 yield error(where, "calc", f"the expression uses {unknown[0]}, which is not a parameter.")
@@ -342,13 +285,10 @@ def _expression_findings(content: AnyQuestion, error: Any) -> Iterator[Finding]:
 
 def _placeholder_findings(content: AnyQuestion, error: Any) -> Iterator[Finding]:
     stem = {*content.params, *content.computed}
-    after = stem | ({"answer"} if isinstance(content, Numeric) else set())
     if shared := sorted(content.params.keys() & content.computed.keys()):
         yield error(("computed", shared[0]), "name", f"{shared[0]} is both a parameter and computed.")
-    for where, text in _texts(content):
-        known = stem if where[0] in ("symptom", "prompt", "hints") else after
-        if where[0] == "choices":
-            known = (after if where[-1] == "feedback" else stem) | {"value"}
+    for where, text, before, value in content.texts():
+        known = (stem if before else stem | content.names_after) | ({"value"} if value else set())
         for name in dict.fromkeys(PLACEHOLDER.findall(text)):
             if name not in known:
                 place = "before the answer" if name == "answer" else "here"
@@ -362,15 +302,15 @@ def _cue_findings(
 ) -> Iterator[Finding]:
     stem = f"{content.symptom}\n\n{content.prompt}"
     cues = markdown.cues_of(stem)
-    if not cues and not isinstance(content, Numeric):
+    if not cues and content.wants_cue:
         yield warning(
             ("prompt",), "cue", "no words of the scenario are marked as the cue: [[words]]{cue=reason}."
         )
     if stem.count("[[") > len(cues) and "[[" in re.sub(r"`[^`]*`|```.*?```", "", markdown.plain(stem)):
         yield warning(("prompt",), "cue", "a [[ is shown as typed: a cue is written [[words]]{cue=reason}.")
-    for where, text in _texts(content):
-        if where[0] not in ("symptom", "prompt") and markdown.cues_of(text):
-            yield warning(where, "cue", "cues are lit in symptom and prompt only.")
+    for passage in content.texts():
+        if passage.place[0] not in ("symptom", "prompt") and markdown.cues_of(passage.text):
+            yield warning(passage.place, "cue", "cues are lit in symptom and prompt only.")
 
 
 # --- the pack as a whole ------------------------------------------------------------------------------
@@ -402,51 +342,6 @@ def _across(
 # --- where things stand -------------------------------------------------------------------------------
 
 
-def _texts(content: AnyQuestion) -> Iterator[tuple[Place, str]]:
-    yield ("symptom",), content.symptom
-    yield ("prompt",), content.prompt
-    yield ("explanation",), content.explanation
-    for index, hint in enumerate(content.hints):
-        yield ("hints", index), hint
-    for name, reason in content.cues.items():
-        yield ("cues", name), reason
-    if isinstance(content, Numeric):
-        for index, wrong in enumerate(content.wrong):
-            yield ("wrong", index, "feedback"), wrong.feedback
-    else:
-        for index, option in enumerate(content.choices):
-            yield ("choices", index, "text"), option.text
-            yield ("choices", index, "feedback"), option.feedback
-
-
-def _expressions(content: AnyQuestion) -> Iterator[tuple[Place, str, bool]]:
-    for index, condition in enumerate(content.given):
-        yield ("given", index), condition, True
-    for name, computed in content.computed.items():
-        yield ("computed", name, "calc"), computed.calc, False
-    if content.verify and content.verify.calc and not content.verify.measure:  # that one is about a run's sizes
-        yield ("verify", "calc"), content.verify.calc, False
-    if isinstance(content, Numeric):
-        yield ("answer", "calc"), content.answer.calc, False
-        for index, wrong in enumerate(content.wrong):
-            yield ("wrong", index, "calc"), wrong.calc, False
-    else:
-        for index, option in enumerate(content.choices):
-            if option.calc:
-                yield ("choices", index, "calc"), option.calc, False
-
-
-def _bindings(content: AnyQuestion) -> Iterator[tuple[Place, str]]:
-    if isinstance(content, Numeric):
-        bound = [("wrong", index, wrong.misconception) for index, wrong in enumerate(content.wrong)]
-    else:
-        bound = [("choices", index, option.misconception) for index, option in enumerate(content.choices)]
-    bound += [("tests", index, test.misconception) for index, test in enumerate(content.tests)]
-    for name, index, belief in bound:
-        if belief:
-            yield (name, index, "misconception"), belief
-
-
 def _markdown_findings(document: Document, place: Place, text: str) -> Iterator[Finding]:
     for problem in markdown.problems(text):
         line = document.text_line(place, problem.line)
@@ -470,6 +365,8 @@ _SENTENCES = {
     "int_parsing": "{field} is {input!r}, which is not a whole number.",
     "bool_parsing": "{field} is {input!r}; write true or false.",
     "string_too_short": "{field} is empty.",
+    "too_short": "{field} has {actual_length} entries and needs {min_length} at least.",
+    "too_long": "{field} has {actual_length} entries; the limit is {max_length}.",
     "string_pattern_mismatch": "{field} is {input!r}; write lower-case letters, digits and hyphens.",
 }
 
@@ -482,7 +379,7 @@ def _schema_findings(document: Document, place: Place, error: ValidationError) -
         sentence = _SENTENCES.get(problem["type"])
         shown = problem["input"] if isinstance(problem["input"], str) else type(problem["input"]).__name__
         if sentence:
-            message = sentence.format(field=name, input=shown[:60])
+            message = sentence.format(field=name, input=shown[:60], **problem.get("ctx", {}))
         elif problem["type"] == "value_error":
             reason = str(problem["ctx"]["error"])
             message = f"{reason[0].upper()}{reason[1:]}."

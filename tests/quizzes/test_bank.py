@@ -177,7 +177,7 @@ def test_the_command_checks_and_imports(capsys):
 
 def test_the_command_prints_every_defect_and_stores_nothing(write_pack):
     err = io.StringIO()
-    folder = write_pack(QUESTIONS.replace("type: multiple", "type: order").replace('rtol: "0.02", ', ""))
+    folder = write_pack(QUESTIONS.replace("type: multiple", "type: essay").replace('rtol: "0.02", ', ""))
 
     with pytest.raises(CommandError, match="1 of 1 packs refused"):
         call_command("packs", "import", str(folder), stdout=io.StringIO(), stderr=err)

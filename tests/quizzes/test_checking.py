@@ -40,7 +40,7 @@ def test_a_pack_with_two_defects_reports_both_with_file_and_line(findings):
 @pytest.mark.parametrize(
     ("old", "new", "line", "reason"),
     [
-        ("type: single", "type: match", 2, "come with a later version. Write type: single, multiple or numeric"),
+        ("type: single", "type: essay", 2, "Write type: single, multiple, numeric, match or order."),
         ("type: single", "type: essay", 2, "The type is 'essay'"),
         ("  type: single\n", "", 1, "The question has no type"),
         ("id: q", "id: Q q", 1, "lower-case letters"),
