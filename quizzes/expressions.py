@@ -5,12 +5,10 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from simpleeval import InvalidExpression, SimpleEval
 
-if TYPE_CHECKING:
-    from calculators.predict.traffic import Traffic
+from quizzes.calculations import FUNCTIONS as FUNCTIONS
 
 MAX_LENGTH = 400  # characters; the longest key in the built-in packs needs about 120
 MAX_PARTS = 120  # nodes of the syntax tree
@@ -78,154 +76,6 @@ def _names_in(expression: str) -> frozenset[str]:
         node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called
     )
 
-
-# --- what can be called: thin scalar doors into calculators.predict -----------------------------------
-
-
-def activation_bytes(batch: float, tokens: float, hidden_size: float, bytes_per_element: float) -> float:
-    from calculators.predict import shapes
-
-    return float(shapes.activation_bytes(batch, tokens, hidden_size, bytes_per_element))
-
-
-def all_reduce_bytes(full_size: float, ranks: float) -> float:
-    from calculators.predict import collectives
-
-    return float(collectives.all_reduce_bytes(full_size, ranks))
-
-
-def reduce_scatter_bytes(full_size: float, ranks: float) -> float:
-    from calculators.predict import collectives
-
-    return float(collectives.reduce_scatter_bytes(full_size, ranks))
-
-
-def all_gather_bytes(full_size: float, ranks: float) -> float:
-    from calculators.predict import collectives
-
-    return float(collectives.all_gather_bytes(full_size, ranks))
-
-
-def all_to_all_bytes(full_size: float, ranks: float) -> float:
-    from calculators.predict import collectives
-
-    return float(collectives.all_to_all_bytes(full_size, ranks))
-
-
-def all_reduce_rounds(ranks: float) -> float:
-    from calculators.predict import collectives
-
-    return float(collectives.all_reduce_rounds(ranks))
-
-
-def transfer_seconds(
-    sent_bytes: float, rounds: float, bytes_per_second: float, latency_seconds: float
-) -> float:
-    from calculators.predict import collectives
-
-    return float(
-        collectives.transfer_seconds(
-            sent_bytes, rounds, bytes_per_second=bytes_per_second, latency_seconds=latency_seconds
-        )
-    )
-
-
-def tensor_parallel_calls(layers: float, ranks: float = 2) -> float:
-    """All-reduces of one forward pass."""
-    return float(_tensor_parallel(1, layers, ranks).calls)
-
-
-def tensor_parallel_bytes(
-    hidden_size: float, layers: float, ranks: float, batch: float = 1, bytes_per_element: float = 2
-) -> float:
-    """Bytes each rank sends per token in decode [B]."""
-    return float(_tensor_parallel(hidden_size, layers, ranks, batch, bytes_per_element).wire_bytes)
-
-
-def tensor_parallel_training_calls(layers: float, ranks: float = 2, micro_batches: float = 1) -> float:
-    """All-reduces of one training step."""
-    from calculators.predict.shapes import Phase
-    from calculators.predict.traffic import tensor_parallel
-
-    traffic = tensor_parallel(
-        hidden_size=1, layers=layers, ranks=ranks, micro_batches=micro_batches, phase=Phase.TRAINING
-    )
-    return float(traffic.calls)
-
-
-def pipeline_parallel_calls(stages: float) -> float:
-    """Activation sends of one forward pass, all boundaries together."""
-    return float(_pipeline_parallel(1, stages).calls)
-
-
-def pipeline_parallel_bytes(
-    hidden_size: float, stages: float, batch: float = 1, bytes_per_element: float = 2
-) -> float:
-    """Bytes the busiest stage sends per token in decode [B]."""
-    return float(_pipeline_parallel(hidden_size, stages, batch, bytes_per_element).wire_bytes)
-
-
-def _tensor_parallel(
-    hidden_size: float, layers: float, ranks: float, batch: float = 1, bytes_per_element: float = 2
-) -> "Traffic":
-    from calculators.predict.shapes import Phase
-    from calculators.predict.traffic import tensor_parallel
-
-    return tensor_parallel(
-        hidden_size=hidden_size,
-        layers=layers,
-        ranks=ranks,
-        batch=batch,
-        bytes_per_element=bytes_per_element,
-        phase=Phase.DECODE,
-    )
-
-
-def _pipeline_parallel(
-    hidden_size: float, stages: float, batch: float = 1, bytes_per_element: float = 2
-) -> "Traffic":
-    from calculators.predict.shapes import Phase
-    from calculators.predict.traffic import pipeline_parallel
-
-    return pipeline_parallel(
-        hidden_size=hidden_size,
-        stages=stages,
-        batch=batch,
-        bytes_per_element=bytes_per_element,
-        phase=Phase.DECODE,
-    )
-
-
-def _smallest(first: float, *others: float) -> float:
-    return min((first, *others))
-
-
-def _largest(first: float, *others: float) -> float:
-    return max((first, *others))
-
-
-FUNCTIONS: dict[str, Callable[..., float]] = {
-    "activation_bytes": activation_bytes,
-    "all_reduce_bytes": all_reduce_bytes,
-    "reduce_scatter_bytes": reduce_scatter_bytes,
-    "all_gather_bytes": all_gather_bytes,
-    "all_to_all_bytes": all_to_all_bytes,
-    "all_reduce_rounds": all_reduce_rounds,
-    "transfer_seconds": transfer_seconds,
-    "tensor_parallel_calls": tensor_parallel_calls,
-    "tensor_parallel_bytes": tensor_parallel_bytes,
-    "tensor_parallel_training_calls": tensor_parallel_training_calls,
-    "pipeline_parallel_calls": pipeline_parallel_calls,
-    "pipeline_parallel_bytes": pipeline_parallel_bytes,
-    "min": _smallest,
-    "max": _largest,
-    "abs": math.fabs,
-    "ceil": lambda x: float(math.ceil(x)),
-    "floor": lambda x: float(math.floor(x)),
-    "round": lambda x: float(round(x)),
-    "sqrt": math.sqrt,
-    "log2": math.log2,
-}
 
 # --- reading and calculating ---------------------------------------------------------------------------
 
