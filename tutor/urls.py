@@ -2,12 +2,13 @@
 
 from django.urls import include, path
 
-from tutor.lessons.views import glossary
+from tutor.lessons.views import cheat_sheet, glossary
 
 urlpatterns = [
     path("", include("tutor.pages")),
     path("lessons/", include("tutor.lessons.urls")),
     path("glossary/", glossary, name="glossary"),
+    path("cheat-sheet/", cheat_sheet, name="cheat-sheet"),
     path("practice/", include("quizzes.urls")),
     path("", include("calculators.urls")),
 ]

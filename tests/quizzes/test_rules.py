@@ -93,7 +93,7 @@ TWICE = WIDE + WIDE.replace("id: wide", "id: broad")
         (TWICE, "wide: its stem shares 100% of its words with broad"),
         (TWICE, "broad: it has the key, the facts and the distractors of wide"),
         (WIDE + DEEP.replace("[[120 layers of 4 GB]]{cue=why}", "Layers"), "1 of 2 questions"),
-        (WIDE.replace("  facts", "  tags: [symptom-wide-layer, setting-lab]\n  facts"), "plays in 1 settings"),
+        (WIDE.replace("  facts", "  tags: [symptom-wide-layer]\n  facts"), "plays in 0 settings"),
         (WIDE.replace("  facts", "  tags: [symptom-odd]\n  facts"), "symptom-odd is none of the six: symptom-idle-gpus"),
         (WIDE.replace("What now?", "Plain words. " + "Incomprehensibilities notwithstanding, " * 20), "hard already"),
     ],

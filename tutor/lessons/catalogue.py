@@ -1,5 +1,6 @@
 """The site's own lessons and glossary, read once and again when a file changes."""
 
+import logging
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -12,11 +13,13 @@ from calculators.lab.guided import GUIDED
 from calculators.lab.spec import experiment_names
 from calculators.pages.traffic import TrafficForm
 from quizzes.packs.reading import read_yaml
+from tutor.lessons.defects import Defect
 from tutor.lessons.glossary import Glossary, read_glossary
-from tutor.lessons.loader import Known, Lesson, load_lessons
+from tutor.lessons.loader import Known, Lesson, sound_lessons
 from tutor.lessons.markup import Piece
 from tutor.lessons.pieces import schedule_of
 
+log = logging.getLogger(__name__)
 CONTENT = Path(__file__).parent / "content"
 GLOSSARY = Path(settings.BASE_DIR) / "docs" / "glossary.md"
 PACKS = Path(settings.BASE_DIR) / "quizzes" / "packs"
@@ -25,7 +28,16 @@ FORMS = {"calculator": TrafficForm, "split-map": SplitMapForm}
 
 
 def lessons() -> dict[str, Lesson]:
-    """Every lesson by slug, in reading order. Raises LessonError when one cannot be taught from."""
+    """Every lesson that can be taught from, by slug, in reading order; `defects` says why others cannot."""
+    return _read()[0]
+
+
+def defects() -> list[Defect]:
+    """Everything that is wrong with lessons."""
+    return _read()[1]
+
+
+def _read() -> tuple[dict[str, Lesson], list[Defect]]:
     return _lessons(_state([*CONTENT.glob("*.md"), GLOSSARY]))
 
 
@@ -73,8 +85,11 @@ def _state(paths: Iterable[Path]) -> State:
 
 
 @lru_cache(maxsize=1)
-def _lessons(state: State) -> dict[str, Lesson]:
-    return load_lessons(CONTENT, known())
+def _lessons(state: State) -> tuple[dict[str, Lesson], list[Defect]]:
+    lessons, defects = sound_lessons(CONTENT, known())
+    for defect in defects:
+        log.error("%s", defect)
+    return lessons, defects
 
 
 @lru_cache(maxsize=1)

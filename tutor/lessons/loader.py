@@ -9,6 +9,7 @@ import yaml
 from django.utils.safestring import SafeString
 
 from quizzes.expressions import ExpressionError, evaluate, names_in
+from quizzes.packs.rules import truth
 from tutor.lessons import markup
 from tutor.lessons.defects import Defect, LessonError
 from tutor.lessons.glossary import Term
@@ -86,10 +87,15 @@ class Lesson:
 
 
 def load_lessons(folder: Path, known: Known) -> dict[str, Lesson]:
-    """Every lesson of `folder` by slug, in reading order: a lesson follows what it asks you to read first.
+    """Every lesson of `folder` by slug, in reading order. Raises LessonError with the defects of all files together."""
+    lessons, defects = sound_lessons(folder, known)
+    if defects:
+        raise LessonError(defects)
+    return lessons
 
-    Raises LessonError with the defects of all files together.
-    """
+
+def sound_lessons(folder: Path, known: Known) -> tuple[dict[str, Lesson], list[Defect]]:
+    """The lessons that can be taught from, by slug in reading order, and what is wrong with the others."""
     defects: list[Defect] = []
     lessons: dict[str, Lesson] = {}
     for path in sorted(folder.glob("*.md")):
@@ -99,9 +105,7 @@ def load_lessons(folder: Path, known: Known) -> dict[str, Lesson]:
             defects.extend(error.defects)
     for lesson in lessons.values():
         defects.extend(_dead_anchors(lesson, lessons))
-    if defects:
-        raise LessonError(defects)
-    return _in_reading_order(lessons)
+    return _in_reading_order(lessons), defects
 
 
 def load_lesson(path: Path, known: Known) -> Lesson:
@@ -121,6 +125,8 @@ def load_lesson(path: Path, known: Known) -> Lesson:
     given = _given(front, complain)
     body = markup.read(body_text, names=given, terms=known.terms)
     for line, message in body.problems:
+        complain(line, message)
+    for line, _, message in truth.problems(body_text):
         complain(line, message)
     _check_front(front, path.stem, known, complain)
     _check_given_is_used(front, body_text, complain)
@@ -370,8 +376,18 @@ def _check_pieces(body: Body, known: Known, complain: Complain) -> None:
 
 
 def _in_reading_order(lessons: Mapping[str, Lesson]) -> dict[str, Lesson]:
+    """Along `next` from the lesson that follows no other; then those off the path, after what they ask for."""
     ordered: dict[str, Lesson] = {}
-    waiting = sorted(lessons.values(), key=lambda lesson: (len(lesson.prerequisites), lesson.slug))
+    follow = {lesson.next for lesson in lessons.values()}
+    for first in sorted(lessons.values(), key=lambda lesson: (len(lesson.prerequisites), lesson.slug)):
+        at: Lesson | None = first if first.slug not in follow and first.next else None
+        while at is not None and at.slug not in ordered:
+            ordered[at.slug] = at
+            at = lessons.get(at.next or "")
+    waiting = sorted(
+        (lesson for slug, lesson in lessons.items() if slug not in ordered),
+        key=lambda lesson: (len(lesson.prerequisites), lesson.slug),
+    )
     while waiting:
         ready = next((one for one in waiting if set(one.prerequisites) <= ordered.keys()), waiting[0])
         ordered[ready.slug] = ready

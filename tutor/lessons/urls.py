@@ -8,4 +8,5 @@ app_name = "lessons"
 urlpatterns = [
     path("", views.index, name="index"),
     path("<slug:slug>/", views.lesson, name="lesson"),
+    path("<slug:slug>/read", views.read, name="read"),
 ]
