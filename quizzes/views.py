@@ -21,6 +21,7 @@ from quizzes.questions import AnswerProblem, DrawError
 from tutor.htmx import HtmxHttpRequest, render_page
 
 MAX_CHOSEN = 20
+MAX_CHOICE = 170  # an item, a colon and a target
 CONFIDENCES = frozenset(Response.Confidence.values)
 
 
@@ -70,7 +71,7 @@ def answer(request: HtmxHttpRequest, pack: str, slug: str) -> HttpResponse:
     except AnswerProblem as problem:
         serving = sessions.served(request.user, given.nonce)
         assert serving is not None  # noqa: S101 - it was found a moment ago, and servings stay
-        shown = show(serving, chosen=given.chosen, typed=given.typed, problem=str(problem))
+        shown = show(serving, chosen=given.chosen, typed=given.typed, problem=problem)
         return _practice(request, serving.question.pack, shown=shown)
     except sessions.StaleAnswer as problem:
         return _question_page(request, _question_or_404(pack, slug), problem=str(problem), status=409)
@@ -114,7 +115,7 @@ class _Given:
         confidence = request.POST.get("confidence", "")
         return cls(
             nonce=request.POST.get("nonce", "")[:64],
-            chosen=[choice[:80] for choice in request.POST.getlist("choice")[:MAX_CHOSEN]],
+            chosen=[choice[:MAX_CHOICE] for choice in request.POST.getlist("choice")[:MAX_CHOSEN]],
             typed=request.POST.get("typed", "").replace("\x00", "")[:1000],
             confidence=confidence if confidence in CONFIDENCES else None,
         )
