@@ -78,7 +78,10 @@ def hold_against_runs(session: Session) -> list[Question]:
         runs = runs_matching(session, job=str(shipped.job), state=RunState.DONE, limit=_RUNS_LOOKED_AT)
         fitting = [run for run in runs if run.succeeded and is_like(run.spec, shipped)]
         if fitting:
-            changed += _judge(session, fitting[0], questions)
+            newest = max(
+                fitting, key=lambda run: (run.ended_at is not None and run.ended_at.timestamp(), run.id)
+            )
+            changed += _judge(session, newest, questions)
     return changed
 
 

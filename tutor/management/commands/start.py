@@ -16,6 +16,7 @@ from django.db import connections
 
 from calculators.lab import store
 from calculators.lab.lifeline import die_with_parent
+from calculators.lab.shipped import take_over_shipped_runs
 from quizzes.bank import load_builtin_packs
 from tutor.static import collect_if_changed
 from tutor.supervisor import NoPortError, Service, Supervisor, fork, listen, module
@@ -95,6 +96,8 @@ def prepare() -> None:
     settings.HOME.mkdir(parents=True, exist_ok=True)
     call_command("migrate", interactive=False, verbosity=0)
     store.migrate(settings.LEDGER_URL)
+    with store.open_ledger(settings.LEDGER_URL).begin() as session:
+        take_over_shipped_runs(session)
     load_builtin_packs()
     collect_if_changed()
     importlib.import_module("tutor.wsgi")
