@@ -103,7 +103,7 @@ def same_text(texts: Mapping[str, str]) -> tuple[str, str] | None:
 def quoted(texts: Sequence[str], *, most: int = 3) -> str:
     """Texts named in a sentence, each cut where it is long.
 
-    >>> quoted(["A *wide* layer", "A deep stack"])
+    >>> quoted(["A *wide* layer.", "A deep stack"])
     '“A wide layer” and “A deep stack”'
     """
     names = [f"“{_short(text)}”" for text in texts[:most]]
@@ -113,7 +113,7 @@ def quoted(texts: Sequence[str], *, most: int = 3) -> str:
 
 
 def _short(text: str, width: int = 60) -> str:
-    words = " ".join(re.sub(r"[*_`]", "", text).split())
+    words = " ".join(re.sub(r"[*_`]", "", text).split()).rstrip(".:;")
     return words if len(words) <= width else f"{words[: width - 1].rstrip()}…"
 
 
