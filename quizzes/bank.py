@@ -360,3 +360,8 @@ def misconceptions(publisher: str, slugs: Iterable[str]) -> dict[str, Misconcept
 
 def _answered(learner: Learner) -> QuerySet[Question]:
     return Question.objects.filter(status=Question.Status.LIVE, revisions__responses__learner_id=learner.pk)
+
+
+def disputed_questions() -> list[Question]:
+    """Questions that a measurement speaks against, for whoever answers for them."""
+    return list(Question.objects.disputed().select_related("pack", "verification"))

@@ -111,6 +111,11 @@ class Question(models.Model):
         """How lessons and other packs name it."""
         return f"{self.pack.address}/{self.slug}"
 
+    @property
+    def is_disputed(self) -> bool:
+        """Whether the newest measurement does not agree with the calculator."""
+        return self.verification is not None and not self.verification.agrees
+
 
 class Revision(models.Model):
     """What a question said and how it was marked at one time. Never changes, never goes."""

@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
-from quizzes import bank, sessions
+from quizzes import bank, sessions, verifying
 from quizzes.expressions import ExpressionError
 from quizzes.models import Pack, Question, Response, Serving
 from quizzes.presenting import Feedback, ShownQuestion, explain, question_address, show
@@ -27,14 +27,17 @@ CONFIDENCES = frozenset(Response.Confidence.values)
 
 @require_GET
 def index(request: HtmxHttpRequest) -> HttpResponse:
+    verifying.catch_up()
     packs = bank.packs_with_progress(request.user)
-    return render_page(request, "quizzes/index.html", {"packs": packs})
+    disputed = bank.disputed_questions() if request.user.is_staff else ()
+    return render_page(request, "quizzes/index.html", {"packs": packs, "disputed": disputed})
 
 
 @never_cache
 @require_GET
 def pack(request: HtmxHttpRequest, pack: str) -> HttpResponse:
     """The question of this pack that comes next for this person."""
+    verifying.catch_up()
     found = bank.pack_at(pack)
     if found is None:
         raise Http404(f"There is no pack {pack}.")
@@ -50,6 +53,7 @@ def pack(request: HtmxHttpRequest, pack: str) -> HttpResponse:
 @never_cache
 @require_GET
 def question(request: HtmxHttpRequest, pack: str, slug: str) -> HttpResponse:
+    verifying.catch_up()
     return _question_page(request, _question_or_404(pack, slug))
 
 

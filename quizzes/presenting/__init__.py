@@ -5,10 +5,12 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from calculators.lab.guided import GUIDED
 from quizzes import markdown
-from quizzes.models import Misconception, Question, Response, Serving
+from quizzes.models import Misconception, Question, Response, Serving, Verification
+from quizzes.numbers import display
 from quizzes.presenting.kinds import Entered, Given, block, form_of, judged
-from quizzes.presenting.shown import Belief, Feedback, Link, LitCue, ShownQuestion
+from quizzes.presenting.shown import Belief, Feedback, Link, LitCue, Measured, ShownQuestion
 from quizzes.questions import AnswerProblem, AnyQuestion, fill, words_after, words_for
 
 __all__ = [
@@ -45,6 +47,7 @@ def show(
         nonce=str(serving.nonce) if serving.pk else "",
         typed=typed,
         problem=str(problem),
+        is_disputed=question.is_disputed,
     )
 
 
@@ -73,6 +76,7 @@ def explain(
         explanation=block(content.explanation, words),
         lessons=[lesson_link(name) for name in content.lessons],
         measure=experiment_link(verify.lab) if verify and verify.lab else None,
+        measured=_measured(question.verification) if question.verification else None,
         calculator=(
             Link(name="Calculate it", address=fill(content.calculator, serving.params))
             if content.calculator
@@ -96,10 +100,25 @@ def lesson_link(name: str) -> Link:
 
 
 def experiment_link(name: str) -> Link:
-    """The page that runs an experiment."""
+    """The page that runs an experiment: a guided one's own, or the form of a run."""
+    if name in GUIDED:
+        return Link(name=GUIDED[name].title, address=reverse("calculators:experiment", args=(name,)))
     return Link(
         name=name.replace("-", " ").capitalize(),
-        address=f"/runs/new?{urlencode({'experiment': name})}",
+        address=f"{reverse('calculators:new-run')}?{urlencode({'experiment': name})}",
+    )
+
+
+def _measured(told: Verification) -> Measured:
+    off = told.difference
+    return Measured(
+        calculated=display(told.calculated, told.unit),
+        measured=display(told.measured, told.unit),
+        difference="none" if off == 0 else f"{off:+.2%}" if off is not None else "not a share of 0",
+        named=display(told.named, told.unit) if told.named else "",
+        agrees=told.agrees,
+        device=told.device,
+        run=Link(name=f"run {told.run_id}", address=reverse("calculators:run", args=(told.run_id,))),
     )
 
 

@@ -65,6 +65,7 @@ class ShownQuestion:
     nonce: str
     typed: str = ""
     problem: str = ""
+    is_disputed: bool = False
 
     @property
     def key(self) -> str:
@@ -174,6 +175,19 @@ class Belief:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The quantity that was asked for, calculated for the sizes of a run, and what that run measured."""
+
+    calculated: str
+    measured: str
+    difference: str
+    named: str
+    agrees: bool
+    device: str
+    run: Link
+
+
+@dataclass(frozen=True, kw_only=True)
 class Feedback:
     """A question after the answer."""
 
@@ -191,6 +205,7 @@ class Feedback:
     explanation: SafeString
     lessons: list[Link]
     measure: Link | None
+    measured: Measured | None
     calculator: Link | None
     stored_elsewhere: bool = False
 

@@ -171,7 +171,7 @@ def test_the_command_checks_and_imports(capsys):
     call_command("packs", "check", str(TINY), stdout=out)
     call_command("packs", "import", str(TINY), stdout=out)
 
-    assert "A tiny pack: 3 questions are in order, 1 warning." in out.getvalue()
+    assert "A tiny pack: 3 questions are in order, 3 warnings." in out.getvalue()
     assert "3 new, 0 changed, 0 unchanged, 0 retired" in out.getvalue()
 
 

@@ -1,6 +1,7 @@
 """One oracle, three uses: a run that is off disputes the question, and a good one clears it."""
 
 import logging
+import re
 
 import pytest
 
@@ -204,3 +205,37 @@ def test_a_run_that_has_no_such_reading_says_why(verify, reason):
 def test_runs_are_alike_at_any_sizes_but_not_with_other_choices():
     assert is_like(Spec.parse({**SHIPPED.to_dict(), "layers": 9, "ranks": 4}), SHIPPED)
     assert not is_like(Spec.parse({**SHIPPED.to_dict(), "phase": "training"}), SHIPPED)
+
+
+def test_feedback_shows_calculated_measured_run_and_difference(sessions, question, client, django_user_model):
+    client.force_login(django_user_model.objects.create_user("ada"))
+    bad = run(sessions, share_off=0.1)
+    verifying.forget()
+
+    asked = client.get("/practice/p/sent/").content.decode()
+    nonce = re.search(r'name="nonce" value="([^"]+)"', asked)[1]
+    told = client.post(
+        "/practice/p/sent/answer", {"nonce": nonce, "typed": "1"}, follow=True
+    ).content.decode()
+
+    assert "Disputed: the newest run measured something else" in asked
+    assert f'<a href="/runs/{bad}/">run {bad}</a>' in told
+    assert '<dd class="num">65,536 B</dd>' in told  # 2 × 4 layers × 8 sequences × 256 × 4 B
+    assert '<dd class="num">72,090 B</dd>' in told
+    assert '<dd class="num">+10.00%</dd>' in told
+    assert "They do not agree" in told
+
+
+def test_the_author_is_told_which_questions_are_disputed_and_learners_are_not(
+    sessions, question, client, django_user_model
+):
+    bad = run(sessions, share_off=0.1)
+    client.force_login(django_user_model.objects.create_user("ada"))
+    assert "Disputed by a measurement" not in client.get("/practice/").content.decode()
+
+    client.force_login(django_user_model.objects.create_user("owner", is_staff=True))
+    verifying.forget()
+    page = " ".join(client.get("/practice/").content.decode().split())
+
+    assert "Disputed by a measurement" in page
+    assert f"run {bad}</a> measured" in page

@@ -21,8 +21,8 @@ def findings(packs: Sequence[CheckedPack]) -> Iterator[Doubt]:
         for belief in pack.header.misconceptions:
             count = uses[pack.header.publisher, belief.id]
             if count < LEAST_QUESTIONS:
-                offered = "no question offers" if not count else "only one question offers"
-                yield at_pack(pack, "misconception", f"{offered} {belief.id}; review needs two.".capitalize())
+                offered = "No question offers" if not count else "Only one question offers"
+                yield at_pack(pack, "misconception", f"{offered} {belief.id}; review needs two.")
             if not belief.lessons:
                 yield at_pack(pack, "misconception", f"The misconception {belief.id} has no lesson to read.")
         for question in pack.questions:
