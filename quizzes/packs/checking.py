@@ -365,7 +365,7 @@ _SENTENCES = {
     "int_parsing": "{field} is {input!r}, which is not a whole number.",
     "bool_parsing": "{field} is {input!r}; write true or false.",
     "string_too_short": "{field} is empty.",
-    "too_short": "{field} has {actual_length} entries and needs {min_length} at least.",
+    "too_short": "{field} needs {min_length} entries at least and has {actual_length}.",
     "too_long": "{field} has {actual_length} entries; the limit is {max_length}.",
     "string_pattern_mismatch": "{field} is {input!r}; write lower-case letters, digits and hyphens.",
 }

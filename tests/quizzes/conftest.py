@@ -1,4 +1,4 @@
-"""A tiny pack in the bank, packs written on the spot, and answering over HTTP as a browser would."""
+"""Two tiny packs in the bank, packs written on the spot, and answering over HTTP as a browser would."""
 
 import re
 from pathlib import Path
@@ -11,6 +11,7 @@ from quizzes.packs.checking import check_pack
 from quizzes.packs.findings import PackError
 
 TINY = Path(__file__).parent / "packs" / "tiny"
+ROWS = TINY.parent / "rows"
 HEADER = (TINY / "pack.yaml").read_text()
 QUESTIONS = (TINY / "questions" / "basics.yaml").read_text()
 
@@ -19,6 +20,12 @@ QUESTIONS = (TINY / "questions" / "basics.yaml").read_text()
 def tiny(db):
     """The tiny pack, imported."""
     return import_pack(check_pack(TINY)).pack
+
+
+@pytest.fixture
+def rows(db):
+    """A pack of one match and one order, imported."""
+    return import_pack(check_pack(ROWS)).pack
 
 
 @pytest.fixture
@@ -49,9 +56,9 @@ def findings(write_pack):
     return report
 
 
-def served(client, slug="too-wide"):
+def served(client, slug="too-wide", *, pack="tiny"):
     """Opens a question as the signed-in learner and gives the serving behind the page."""
-    page = client.get(f"/practice/tiny/{slug}/")
+    page = client.get(f"/practice/{pack}/{slug}/")
     nonce = re.search(r'name="nonce" value="([^"]+)"', page.content.decode())[1]
     return Serving.objects.get(nonce=nonce)
 
@@ -59,5 +66,6 @@ def served(client, slug="too-wide"):
 def post(client, serving, *, htmx=False, target="question", **data):
     """Posts an answer to a serving, as a plain form or as htmx does."""
     headers = {"HX-Request": "true", "HX-Target": target} if htmx else {}
-    address = f"/practice/tiny/{serving.question.slug}/answer"
+    question = serving.question
+    address = f"/practice/{question.pack.address}/{question.slug}/answer"
     return client.post(address, {"nonce": str(serving.nonce), **data}, headers=headers)

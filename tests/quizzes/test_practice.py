@@ -13,6 +13,7 @@ pytestmark = pytest.mark.django_db
 SECRETS = [
     "FEEDBACK-", "EXPLANATION-", "BELIEF-", "The pack explains this cue", "A boundary lies between", "<mark", "cue=",
     "tensor-decode", "calculate/traffic?layers", "credit", "misconception", "forgets-stages", "splits-a-layer",
+    "sends-first", "the right order",
     'class="is-right', "your answer</span>",
 ]  # fmt: skip
 
@@ -262,24 +263,34 @@ def test_a_pinned_option_stays_last_on_the_page(tiny, signed_in):
 # --- nothing given away (E15) ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["", "too-wide/", "share/", "which-send/"])
+@pytest.mark.parametrize(
+    ("pack", "slug", "unclear"),
+    [
+        ("tiny", "", None),
+        ("tiny", "too-wide", {}),
+        ("tiny", "share", {"typed": "3,145"}),
+        ("tiny", "which-send", {}),
+        ("rows", "which-split", {"choice": ["wide:pp", "deep:pp"]}),
+        ("rows", "a-stage", {"choice": ["send:1", "receive:2", "forward:2"]}),
+    ],
+)
 @pytest.mark.parametrize("person", ["anonymous", "learner"])
 @pytest.mark.parametrize("htmx", [False, True])
-def test_no_page_before_the_answer_gives_it_away(tiny, client, learner, path, person, htmx):
+def test_no_page_before_the_answer_gives_it_away(
+    tiny, rows, client, learner, pack, slug, unclear, person, htmx
+):
     if person == "learner":
         client.force_login(learner)
     headers = {"HX-Request": "true", "HX-Target": "question"} if htmx else {}
 
-    pages = [client.get(f"/practice/{place}", headers=headers) for place in ("", f"tiny/{path}")]
-    if person == "learner" and path not in ("", "share/"):
-        pages.append(
-            post(client, served(client, path.rstrip("/")), htmx=htmx)
-        )  # nothing chosen: the form comes back
-    if path == "share/" and person == "learner":
-        pages.append(post(client, served(client, "share"), htmx=htmx, typed="3,145"))
+    address = f"/practice/{pack}/{slug}/" if slug else f"/practice/{pack}/"
+    pages = [client.get(place, headers=headers) for place in ("/practice/", address)]
+    if person == "learner" and unclear is not None:  # the form comes back
+        pages.append(post(client, served(client, slug, pack=pack), htmx=htmx, **unclear))
 
     for page in pages:
         body = text(page) + str(page.headers)
+        assert page.status_code == 200
         assert [secret for secret in SECRETS if secret in body] == []
 
 
