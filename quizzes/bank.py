@@ -6,7 +6,8 @@ Every query of the quizzes' tables stands here or, for answering, in `sessions`.
 import hashlib
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -65,10 +66,6 @@ class ImportReport:
         return f"{self.pack.title} ({self.pack}): {counts}"
 
 
-class UnknownLender(PackError):
-    """A pack borrows a misconception that no pack of its publisher in the bank declares."""
-
-
 def builtin_folders() -> list[Path]:
     """The folders of the packs that come with the site, in the order in which pages show them."""
     folders = {path.parent.name: path.parent for path in BUILTIN.glob("*/pack.yaml")}
@@ -76,25 +73,27 @@ def builtin_folders() -> list[Path]:
     return known + [folders[name] for name in sorted(folders)]
 
 
+@contextmanager
+def _left_as_it_was(name: str) -> Iterator[None]:
+    """A pack that is broken is logged, and the others go on."""
+    try:
+        yield
+    except PackError as error:
+        log.error("The pack %s is left as it was:\n%s", name, error)
+
+
 def load_builtin_packs() -> list[ImportReport]:
     """Brings every pack that comes with the site up to date; one that is broken is logged and left out."""
     reports = []
-    waiting = [(position, folder) for position, folder in enumerate(builtin_folders())]
-    while waiting:
-        # A pack that borrows a misconception comes after its lender; one whose lender is broken is told so last.
-        left: list[tuple[int, Path, UnknownLender]] = []
-        for position, folder in waiting:
-            try:
-                reports.append(import_pack(check_pack(folder), position=position))
-            except UnknownLender as error:
-                left.append((position, folder, error))
-            except PackError as error:
-                log.error("The pack %s is left as it was:\n%s", folder.name, error)
-        if len(left) == len(waiting):
-            for _, folder, unmet in left:
-                log.error("The pack %s is left as it was:\n%s", folder.name, unmet)
-            break
-        waiting = [(position, folder) for position, folder, _ in left]
+    checked: list[tuple[int, CheckedPack]] = []
+    for position, folder in enumerate(builtin_folders()):
+        with _left_as_it_was(folder.name):
+            checked.append((position, check_pack(folder)))
+    for _, pack in checked:  # first, since they may borrow from each other
+        _store_misconceptions(pack.header)
+    for position, pack in checked:
+        with _left_as_it_was(pack.header.id):
+            reports.append(import_pack(pack, position=position))
     return reports
 
 
@@ -182,7 +181,7 @@ def _store_misconceptions(header: PackHeader) -> None:
 def _refuse_unknown_lender(header: PackHeader) -> None:
     declared = Misconception.objects.filter(publisher=header.publisher).values_list("slug", flat=True)
     if missing := sorted(set(header.borrows) - set(declared)):
-        raise UnknownLender(
+        raise PackError(
             [
                 Finding(
                     file="pack.yaml",

@@ -200,3 +200,26 @@ def test_a_broken_built_in_pack_leaves_the_others_working(write_pack, monkeypatc
 
     assert load_builtin_packs() == []
     assert "The question has no type" in caplog.text
+
+
+def test_a_pack_that_borrows_what_nobody_declares_is_refused_with_the_reason(write_pack):
+    folder = write_pack(header=HEADER + "borrows: [never-heard-of]\n")
+
+    with pytest.raises(PackError, match="declares the misconception never-heard-of. Import its pack first"):
+        import_pack(check_pack(folder))
+    assert not Pack.objects.exists()
+
+
+def test_two_packs_that_come_with_the_site_may_borrow_from_each_other(write_pack, monkeypatch):
+    one = HEADER + "borrows: [theirs]\n"
+    other = (
+        one.replace("id: tiny", "id: other")
+        .replace("splits-a-layer", "theirs")
+        .replace("[theirs]", "[splits-a-layer]")
+    )
+    questions = QUESTIONS.replace("splits-a-layer", "theirs")
+    folder = write_pack(header=one, name="one")
+    write_pack(questions, header=other, name="other")
+    monkeypatch.setattr("quizzes.bank.BUILTIN", folder.parent)
+
+    assert [report.pack.slug for report in load_builtin_packs()] == ["tiny", "other"]
