@@ -205,7 +205,7 @@ def test_a_broken_built_in_pack_leaves_the_others_working(write_pack, monkeypatc
 def test_a_pack_that_borrows_what_nobody_declares_is_refused_with_the_reason(write_pack):
     folder = write_pack(header=HEADER + "borrows: [never-heard-of]\n")
 
-    with pytest.raises(PackError, match="declares the misconception never-heard-of. Import its pack first"):
+    with pytest.raises(PackError, match=r"declares the misconception never-heard-of\. Import its pack first"):
         import_pack(check_pack(folder))
     assert not Pack.objects.exists()
 

@@ -94,7 +94,7 @@ TWICE = WIDE + WIDE.replace("id: wide", "id: broad")
         (TWICE, "broad: it has the key, the facts and the distractors of wide"),
         (WIDE + DEEP.replace("[[120 layers of 4 GB]]{cue=why}", "Layers"), "1 of 2 questions"),
         (WIDE.replace("  facts", "  tags: [symptom-wide-layer]\n  facts"), "plays in 0 settings"),
-        (WIDE.replace("  facts", "  tags: [symptom-odd]\n  facts"), "symptom-odd is none of the six: symptom-idle-gpus"),
+        (WIDE.replace("  facts", "  tags: [symptom-odd]\n  facts"), "symptom-odd is none of the six"),
         (WIDE.replace("What now?", "Plain words. " + "Incomprehensibilities notwithstanding, " * 20), "hard already"),
     ],
 )  # fmt: skip

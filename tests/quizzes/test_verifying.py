@@ -172,7 +172,8 @@ def test_a_state_of_memory_is_read_as_it_is_and_a_count_of_a_step_divided_by_the
     handed = read(Verify(lab="x", measure="handed", calc="4 * parameters"), spec, comparisons)
 
     assert weights.difference == handed.difference == 0
-    assert weights.agrees(0) and handed.agrees(None)
+    assert weights.agrees(0)
+    assert handed.agrees(None)
 
 
 @pytest.mark.parametrize(
