@@ -6,7 +6,7 @@ prefix of their own; so several may stand in one lesson.
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from django.http import HttpRequest
 from django.template.loader import render_to_string
@@ -17,10 +17,10 @@ from calculators.forms import SplitMapForm
 from calculators.maps import Picture
 from calculators.maps import picture as picture_of
 from calculators.pages.traffic import TrafficForm
-from calculators.predict.shapes import Phase
 
 TRAFFIC_FIELDS = ("devices", "layers", "hidden_size", "batch")
-MAP_FIELDS = ("tp", "pp", "layers")
+ADJUSTED = ("tp", "cp", "dp", "ep", "pp", "sp", "zero", "experts", "layers", "tokens", "batch")
+"""The sizes of a map that its reader may change, those that its lesson names."""
 
 _KEY = re.compile(r"[a-z]\d{1,10}", re.ASCII)
 
@@ -39,7 +39,8 @@ def inline_calculator(name: str, params: Mapping[str, str], request: HttpRequest
 def inline_split_map(params: Mapping[str, str], request: HttpRequest) -> SafeString:
     """The split map of the layout in `params`, adjustable. Raises ValueError for a size it does not have."""
     defaults = _known(params, SplitMapForm)
-    return _map(request, key=_key("m", defaults), defaults=defaults)
+    names = [name for name in ADJUSTED if name in defaults or name == "layers"]
+    return _map(request, key=_key("m", defaults), defaults=defaults, names=names)
 
 
 def traffic_fragment(request: HttpRequest) -> SafeString:
@@ -49,20 +50,27 @@ def traffic_fragment(request: HttpRequest) -> SafeString:
 
 def map_fragment(request: HttpRequest) -> SafeString:
     """The same map again, for the numbers now in it."""
-    return _map(request, key=_given_key(request, "m"), defaults={})
+    asked = request.GET.get("shown", "").split(",")
+    names = [name for name in ADJUSTED if name in asked] or ["tp", "pp", "layers"]
+    return _map(request, key=_given_key(request, "m"), defaults={}, names=names)
 
 
-def picture(form: SplitMapForm) -> Picture:
-    """What a valid form asks to be drawn."""
-    values = form.cleaned_data
-    return picture_of(
-        form.layout,
-        layers=values["layers"],
-        ranks_per_host=values["ranks_per_host"],
-        phase=Phase(values["phase"]),
-        batch=values["batch"],
-        number=values["step"],
-    )
+def map_of_layout(params: Mapping[str, str]) -> SafeString:
+    """The map of the layout in `params` (a `::: split-map`'s keys), with its steps, its words and the files it needs.
+
+    It stands anywhere, asks nothing of the request, and says why where there is no such map. Raises ValueError for a
+    size that there is not.
+    """
+    form = SplitMapForm(_known(params, SplitMapForm))
+    return render_to_string("calculators/map_of_layout.html", {"picture": picture(form)})
+
+
+def picture(form: SplitMapForm) -> Picture | None:
+    """What a form asks to be drawn, or why that cannot be; None where a field says what is wrong with it."""
+    if form.is_valid():
+        return picture_of(form.layout, number=form.cleaned_data["step"], **form.sizes)
+    refusals = form.non_field_errors()
+    return Picture(map=None, problem=str(refusals[0])) if refusals else None
 
 
 def _traffic(request: HttpRequest, *, key: str, defaults: Mapping[str, str]) -> SafeString:
@@ -79,16 +87,17 @@ def _traffic(request: HttpRequest, *, key: str, defaults: Mapping[str, str]) -> 
     return render_to_string("calculators/inline_traffic.html", context, request=request)
 
 
-def _map(request: HttpRequest, *, key: str, defaults: Mapping[str, str]) -> SafeString:
+def _map(request: HttpRequest, *, key: str, defaults: Mapping[str, str], names: Sequence[str]) -> SafeString:
     form = SplitMapForm(request.GET, prefix=key, defaults=defaults)
-    valid = form.is_valid()
+    found = picture(form)
     context = {
         "key": key,
         "form": form,
-        "shown": [form[name] for name in MAP_FIELDS],
-        "kept": [form[name] for name in form.fields if name not in (*MAP_FIELDS, "step")],
-        "picture": picture(form) if valid else None,
-        "query": form.address if valid else "",
+        "shown": [form[name] for name in names],
+        "names": ",".join(names),
+        "kept": [form[name] for name in form.fields if name not in (*names, "step")],
+        "picture": found,
+        "query": form.address if found and found.map else "",
     }
     return render_to_string("calculators/inline_map.html", context, request=request)
 

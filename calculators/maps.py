@@ -5,7 +5,7 @@ from typing import Any
 
 from calculators.families import Case
 from calculators.predict.shapes import Layout
-from calculators.splitmap import SplitMap, Step, split_map
+from calculators.splitmap import SplitMap, Step, map_of_shape, split_map
 
 MOST_DRAWN = 8
 """Devices that a picture beside a calculation shows; more would be too small to read."""
@@ -36,16 +36,16 @@ class Picture:
         return [NumberedStep(number=i, step=step) for i, step in enumerate(steps, start=1)]
 
     @property
-    def current(self) -> Step | None:
-        return self.steps[self.number - 1].step if self.steps else None
+    def walks(self) -> bool:
+        """Whether there is more to see than the whole picture."""
+        return self.map is not None and len(self.map.steps) > 1
 
     @property
-    def before(self) -> int | None:
-        return self.number - 1 if self.number > 1 else None
-
-    @property
-    def after(self) -> int | None:
-        return self.number + 1 if self.number < len(self.steps) else None
+    def svg(self) -> str:
+        """The picture at its step."""
+        if self.map is None:
+            return ""
+        return self.map.svg if self.number == 1 else self.map.steps[self.number - 1].svg
 
 
 def drawn(case: Case, axis: str) -> Picture:
@@ -64,8 +64,9 @@ def drawn(case: Case, axis: str) -> Picture:
 
 def picture(layout: Layout, *, number: int = 1, **sizes: Any) -> Picture:
     """The map of a layout (`sizes` as `split_map` takes them); one that cannot be drawn gives the reason."""
+    draw = map_of_shape if "shape" in sizes else split_map
     try:
-        found = split_map(layout, **sizes)
+        found = draw(layout, **sizes)
     except ValueError as error:
         return Picture(map=None, problem=str(error))
-    return Picture(map=found, number=min(number, len(found.steps)))
+    return Picture(map=found, number=max(1, min(number, len(found.steps))))

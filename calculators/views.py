@@ -27,8 +27,8 @@ def calculator(request: HtmxHttpRequest, calculator: Calculator) -> HttpResponse
 @require_GET
 def split_map(request: HtmxHttpRequest) -> HttpResponse:
     """The picture of a layout, and one token's way through it step by step."""
-    form = SplitMapForm(request.GET)
-    context = {"form": form, "picture": inline.picture(form) if form.is_valid() else None}
+    form = SplitMapForm(request.GET or SplitMapForm.OPENING)
+    context = {"form": form, "picture": inline.picture(form)}
     response = render_page(request, "calculators/split_map.html", context, fragment="picture")
     if form.is_valid():
         replace_url(response, _address(reverse("calculators:split-map"), form.address))

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from calculators.predict.shapes import Layout, Phase
+from calculators.predict.models.catalogue import MODELS
+from calculators.predict.shapes import Experts, Layout, ModelShape, Phase
 from calculators.splitmap import words
-from calculators.splitmap.drawing import draw
+from calculators.splitmap.checks import AXES
+from calculators.splitmap.drawing import Lit, draw
 from calculators.splitmap.scene import Scene, make_scene
 from calculators.splitmap.steps import walk
 
-__all__ = ["SplitMap", "Step", "split_map"]
+__all__ = ["SplitMap", "Step", "map_of_shape", "split_map"]
+
+PER_TOKEN = 2
+"""Experts that a token of a drawn model visits, where there are as many."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One moment of a token's way: what happens, and the picture with that part lit."""
+    """One moment of a token's way: what happens, and what that lights in the picture.
 
+    `marks` names what is lit by its `data-at`, for the script; `svg` is the picture with it lit.
+    """
+
+    scene: Scene
     caption: str
-    svg: str
+    lit: Lit | None
+
+    @property
+    def marks(self) -> str:
+        return self.lit.marks if self.lit else ""
+
+    @cached_property
+    def svg(self) -> str:
+        return draw(self.scene, self.lit)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitMap:
     """The picture of one layout as SVG markup, safe in a page as it is; `static/splitmap.css` colours it.
 
-    `sentences` say what the picture shows, `text` is all of them together, and `steps` follow one token: first
-    the whole picture, then each thing that happens, for readers without a script as well. Each is made when it
-    is first asked for.
+    `sentences` say what the picture shows, `text` is all of them together, and `steps` follow one token, prompt or
+    training step: first the whole picture, then each thing that happens. Each is made when it is first asked for.
     """
 
     scene: Scene
@@ -55,42 +71,84 @@ class SplitMap:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """One token's way through the layout."""
-        return tuple(Step(caption=caption, svg=draw(self.scene, lit)) for caption, lit in walk(self.scene))
+        """What happens, step by step."""
+        return tuple(Step(scene=self.scene, caption=caption, lit=lit) for caption, lit in walk(self.scene))
 
 
-@lru_cache(maxsize=128)  # pages draw the same few layouts again and again
 def split_map(
     layout: Layout,
     *,
     layers: int,
     ranks_per_host: int = 8,
     phase: Phase = Phase.DECODE,
-    batch: int = 1,
+    batch: int | None = None,
     tokens: int = 1,
     micro_batches: int = 1,
     hidden_size: int = 4096,
     bytes_per_element: int = 2,
+    experts: int = 0,
+    context: str = "ring",
 ) -> SplitMap:
-    """The split map of a tensor and pipeline `layout` of a model of `layers` layers.
+    """The split map of a `layout` of a model of `layers` layers, as wide as the lessons' model.
 
-    Devices are numbered host by host, `ranks_per_host` in each, and neighbours share a layer. The other
-    arguments set how often something travels and how large it is [bytes], as in `predict.traffic`; a model
-    of 4096 in 16 bits hands over 8 KiB per token. Raises ValueError, in a sentence for the reader, for a
-    layout that has no map.
+    With `experts`, every layer's feed-forward block is as many, and a token visits two of them. `batch` is the
+    sequences that go through the model at a time, all replicas together (of a micro-batch, in training): one for each
+    replica unless given. The other arguments as in `predict.traffic`. Raises ValueError, in a sentence for the reader,
+    for a layout that has no map.
 
     >>> split_map(Layout(tp=2), layers=64).sentences[-1]
     'Each device sends 1 MiB per token.'
     """
+    if layers < 1:
+        raise ValueError(f"layers is {layers}, but a model has at least 1 layer.")
+    lesson = MODELS["lesson"].shape
+    mixture = (
+        Experts(routed=experts, per_token=min(PER_TOKEN, experts), width=lesson.ffn_width)
+        if experts
+        else None
+    )
+    shape = replace(
+        lesson,
+        layers=layers,
+        hidden_size=hidden_size,
+        bytes_per_element=bytes_per_element,
+        experts=mixture,
+    )
+    return map_of_shape(
+        layout,
+        shape,
+        ranks_per_host=ranks_per_host,
+        phase=phase,
+        batch=layout.dp if batch is None else batch,
+        tokens=tokens,
+        micro_batches=micro_batches,
+        context=context,
+    )
+
+
+@lru_cache(maxsize=128)  # pages draw the same few layouts again and again
+def map_of_shape(
+    layout: Layout,
+    shape: ModelShape,
+    *,
+    ranks_per_host: int = 8,
+    phase: Phase = Phase.DECODE,
+    batch: int = 1,
+    tokens: int = 1,
+    micro_batches: int = 1,
+    context: str = "ring",
+    order: tuple[str, ...] = AXES,
+) -> SplitMap:
+    """The split map of a layout of any model. Ranks are numbered by `order`, the innermost axis first."""
     scene = make_scene(
         layout,
-        layers=layers,
+        shape=shape,
         ranks_per_host=ranks_per_host,
         phase=phase,
         batch=batch,
         tokens=tokens,
         micro_batches=micro_batches,
-        hidden_size=hidden_size,
-        bytes_per_element=bytes_per_element,
+        context=context,
+        order=order,
     )
     return SplitMap(scene=scene)

@@ -8,8 +8,11 @@ WIDEST_CHARACTER = 0.6  # em, on average in DejaVu Sans, the widest of the fonts
 
 
 def tag(name: str, *children: str, **attributes: str | float) -> str:
-    """One element. Children are markup already, attributes are escaped, `class_` becomes class."""
-    written = "".join(f' {key.rstrip("_")}="{escape(_number(value))}"' for key, value in attributes.items())
+    """One element. Children are markup already, attributes are escaped, `class_` becomes class, `data_at` data-at."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"'
+        for key, value in attributes.items()
+    )
     return f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>"
 
 
@@ -23,9 +26,9 @@ def text_width(content: str, font_size: float) -> float:
     return len(content) * font_size * WIDEST_CHARACTER
 
 
-def group(*children: str, class_: str) -> str:
+def group(*children: str, class_: str, **attributes: str) -> str:
     """Elements that share a class."""
-    return tag("g", *children, class_=class_)
+    return tag("g", *children, class_=class_, **attributes)
 
 
 def _number(value: str | float) -> str:

@@ -1,4 +1,4 @@
-"""One token's way through a layout (a prompt's, a batch's): captions, and what each lights in the picture."""
+"""One token's way through a layout (a prompt's, a training step's): captions, and what each lights in the picture."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ def walk(scene: Scene) -> Iterator[tuple[str, Lit | None]]:
     if scene.layout.world_size == 1:
         return
     yield from _forward(scene)
-    if scene.phase == Phase.TRAINING:
+    if scene.training:
         yield _backward(scene)
-    elif scene.token_return.calls:
+        yield from _gradients(scene)
+    elif scene.sent.return_calls:
         yield (
             f"Stage {scene.pp - 1} chooses the token and returns its id, "
-            f"{words.size(scene.token_return.bytes_per_call)}, to stage 0. Only then does the next begin.",
+            f"{words.size(scene.sent.return_bytes)}, to stage 0. Only then does the next begin.",
             Lit(token_return=True, stages=(scene.pp - 1, 0)),
         )
 
@@ -35,59 +36,169 @@ def _forward(scene: Scene) -> Iterator[tuple[str, Lit]]:
             if stage == told_in_one[0]:
                 yield _the_middle(scene, told_in_one)
             continue
-        yield _one_stage(scene, stage)
+        yield from _one_stage(scene, stage)
         if stage < scene.pp - 1:
             yield _one_boundary(scene, stage)
 
 
-def _one_stage(scene: Scene, stage: int) -> tuple[str, Lit]:
-    first = scene.stage(stage)[0]
-    layers = words.layer_range(first.first_layer, first.last_layer)
+def _one_stage(scene: Scene, stage: int) -> Iterator[tuple[str, Lit]]:
+    """What one stage does, a step for each thing that its devices do together."""
+    layout = scene.layout
+    layers = words.layer_range(scene.stage(stage)[0].runs)
     where = f"Stage {stage}: " if scene.pp > 1 else ""
-    if scene.tp == 1:
-        return f"{where}device {first.rank} works through {layers}, alone.", Lit(stages=(stage,))
-    forward = 2 * scene.layers_per_stage
-    everybody = "both devices" if scene.tp == 2 else f"all {scene.tp} devices"
-    caption = (
-        f"{where}in each of {layers} {everybody} work on their slices at the same moment and "
-        f"all-reduce twice, after attention and after feed-forward: {words.count(forward, 'all-reduce')}."
-    )
-    if scene.layers_per_stage == 1:
-        caption = (
-            f"{where}in {layers} {everybody} work on their slices at the same moment and "
-            "all-reduce twice, after attention and after feed-forward."
+    told: list[tuple[str, tuple[str, ...]]] = []
+    if layout.zero == 3 and scene.messages("dp"):
+        whole = (
+            f"before each of {layers} its parts are all-gathered, and every device has it whole for its turn."
         )
-    return caption[0].upper() + caption[1:], Lit(stages=(stage,), all_reduces=(stage,))
+        told.append((whole, ("dp",)))
+    if layout.cp > 1:
+        told.append((_context(scene, layers), ("cp",)))
+    if scene.tp > 1:
+        told.append((_tensor(scene, layers, stage), ("tp",)))
+    if layout.ep > 1:
+        told.append((_experts(scene, layers), ("ep", *(("etp",) if layout.etp > 1 else ()))))
+    if not told or (layout.zero == 3 and len(told) == 1):
+        told.append((_alone(scene, layers, stage), ()))
+    for caption, axes in told:
+        said = where + caption
+        talking = {axis: (stage,) for axis in axes if scene.messages(axis)}
+        yield said[0].upper() + said[1:], Lit(stages=(stage,), axes=talking)
+
+
+def _alone(scene: Scene, layers: str, stage: int) -> str:
+    if scene.layout.dp > 1:
+        return f"each replica works through {layers} on its own sequences, and waits for nobody."
+    return f"device {scene.stage(stage)[0].rank} works through {layers}, alone."
+
+
+def _tensor(scene: Scene, layers: str, stage: int) -> str:
+    everybody = "both devices" if scene.tp == 2 else f"all {scene.tp} devices"
+    if len(scene.stage(stage)) > scene.tp or scene.is_collapsed:
+        everybody = f"the {scene.tp} devices of each group"
+    in_each = f"in {layers}" if scene.layers_per_stage == 1 else f"in each of {layers}"
+    if scene.layout.sp:
+        return (
+            f"{in_each} {everybody} all-gather the tokens that they keep apart beside a block, work on their slices "
+            "of it, and reduce-scatter the sums, so that each has its own tokens again."
+        )
+    if scene.shape.experts and not _is_block(scene):
+        return f"{in_each} {everybody} work on their slices of attention at the same moment, and all-reduce after it."
+    total = words.count(2 * scene.layers_per_stage, "all-reduce")
+    end = "." if scene.layers_per_stage == 1 else f": {total}."
+    return (
+        f"{in_each} {everybody} work on their slices at the same moment and all-reduce twice, after attention and "
+        f"after feed-forward{end}"
+    )
+
+
+def _is_block(scene: Scene) -> bool:
+    """Whether experts are cut by tensor parallelism like any block."""
+    return scene.layout.ep == 1 and scene.layout.etp == scene.tp
+
+
+def _context(scene: Scene, layers: str) -> str:
+    cp = scene.layout.cp
+    if scene.phase is Phase.DECODE:
+        return (
+            f"in each of {layers} every device attends to the tokens whose keys and values it keeps; then they weigh "
+            "and sum what they found."
+        )
+    if scene.context == "ring":
+        sends = words.count(cp - 1, "send")
+        return (
+            f"each device works on its own tokens; in each of {layers} keys and values go round the ring in {sends}, "
+            "so that every query meets every key before it."
+        )
+    how = (
+        "are gathered by all"
+        if scene.context == "all-gather"
+        else "and queries are swapped, tokens for whole heads"
+    )
+    return f"each device works on its own tokens; in each of {layers} keys and values {how}."
+
+
+def _experts(scene: Scene, layers: str) -> str:
+    experts = scene.shape.experts
+    visits = words.count(experts.per_token, "expert") if experts else ""
+    return (
+        f"in each of {layers} the router picks {visits} for every token; one all-to-all takes tokens there, and "
+        "another brings the results back."
+    )
 
 
 def _one_boundary(scene: Scene, boundary: int) -> tuple[str, Lit]:
-    size, below = words.size(scene.send.bytes_per_call), boundary + 1
-    across = ", on another host" if scene.boundary_crosses_hosts(boundary) else ""
+    down = next(message for message in scene.messages("pp") if message.to == words.NEXT_STAGE)
+    size, below = words.size(down.bytes_per_call), boundary + 1
+    crosses = any(
+        one.host != other.host
+        for group in scene.groups("pp")
+        for one, other in zip(group[boundary:], group[boundary + 1 : boundary + 2], strict=False)
+    )
+    across = ", on another host" if crosses else ""
     caption = f"Stage {boundary} sends {size} to stage {below}{across}."
-    if scene.tp > 1:
+    if len(scene.stage(0)) > 1 or scene.is_collapsed:
         caption = f"Each device of stage {boundary} sends {size} to its counterpart in stage {below}{across}."
-    return caption, Lit(boundaries=(boundary,), stages=(boundary, below))
+    return caption, Lit(axes={"pp": (boundary,)}, stages=(boundary, below))
 
 
 def _the_middle(scene: Scene, stages: range) -> tuple[str, Lit]:
-    reductions = stages if scene.tp > 1 else ()
+    down = next(message for message in scene.messages("pp") if message.to == words.NEXT_STAGE)
     caption = (
         f"Stages {stages[0]} to {stages[-1]} do the same one after another, with a send after each: "
-        f"{words.size(scene.send.bytes_per_call)} every time."
+        f"{words.size(down.bytes_per_call)} every time."
     )
-    return caption, Lit(stages=stages, all_reduces=reductions, boundaries=stages)
+    return caption, Lit(stages=stages, axes=_inside(scene) | {"pp": stages})
+
+
+def _inside(scene: Scene) -> dict[str, range]:
+    """What talks while the layers are worked on."""
+    axes = ["tp", "cp", "ep", "etp"] + ["dp"] * (scene.layout.zero == 3)
+    return {axis: range(scene.pp) for axis in axes if scene.messages(axis)}
 
 
 def _backward(scene: Scene) -> tuple[str, Lit]:
-    everything = Lit(
+    lit = Lit(
         stages=range(scene.pp),
-        all_reduces=range(scene.pp) if scene.tp > 1 else (),
-        boundaries=range(scene.pp - 1),
+        axes=_inside(scene) | ({"pp": range(scene.pp - 1)} if scene.pp > 1 else {}),
     )
-    if scene.pp == 1:
-        return (
-            "Backward, every layer all-reduces twice more, for the gradients of its two blocks.",
-            everything,
+    layout = scene.layout
+    again = []
+    if scene.pp > 1:
+        again.append("the gradients go up the stages again, as large as what came down")
+    if layout.zero == 3 and scene.messages("dp"):
+        again.append("every layer’s weights are gathered once more")
+    if layout.cp > 1:
+        again.append("keys and values travel again, and their gradients with them")
+    if scene.tp > 1 and not layout.sp:
+        alone = scene.pp == 1 and not again
+        again.append(
+            "every layer all-reduces twice more, for the gradients of its two blocks"
+            if alone
+            else "every layer all-reduces twice more"
         )
-    again = " and every layer all-reduces twice more" if scene.tp > 1 else ""
-    return f"Backward, the gradients go up the stages again, as large as what came down{again}.", everything
+    if layout.sp:
+        again.append("every layer gathers and scatters again, and gathers once more what it did not keep")
+    if layout.ep > 1:
+        again.append("two all-to-alls more take the gradients to the experts and back")
+    if not again:
+        return "Backward, each replica makes the gradients of its own sequences; they differ.", lit
+    return f"Backward, {'; '.join(again)}.", lit
+
+
+def _gradients(scene: Scene) -> Iterator[tuple[str, Lit]]:
+    layout = scene.layout
+    axes = {axis: range(scene.pp) for axis in ("dp", "edp") if scene.messages(axis)}
+    if not axes:
+        return
+    lit = Lit(stages=range(scene.pp), axes=axes)
+    if layout.zero == 0:
+        both = "replicas" if layout.cp == 1 else "devices that hold the same weights"
+        yield f"The {both} all-reduce their gradients: each has the average, and takes the same step.", lit
+        return
+    yield (
+        "A reduce-scatter averages the gradients: each device gets the part whose state it keeps, and updates that.",
+        lit,
+    )
+    if layout.zero < 3:
+        yield "An all-gather gives everybody the updated weights of all parts.", lit

@@ -1,73 +1,130 @@
-"""The words of a split map: labels in the picture, and the sentences that say the same without it."""
+"""The words of a split map: what is held and what travels, in phrases for the picture and in whole sentences."""
 
 from __future__ import annotations
 
+from calculators.predict.collectives import Kind
 from calculators.predict.shapes import Phase
-from calculators.splitmap.scene import Device, Scene
+from calculators.splitmap.messages import Message
+from calculators.splitmap.scene import Device, Run, Scene
 
 MOST_TOLD_ONE_BY_ONE = 4
+TAGS = {"tp": "TP", "cp": "CP", "ep": "EP", "etp": "ETP", "pp": "PP", "dp": "DP", "edp": "EDP"}
+FAMILY_OF = {"tp": "tp", "cp": "cp", "ep": "ep", "etp": "tp", "pp": "pp", "dp": "dp", "edp": "dp"}
+"""Axis → the family whose colour it has."""
 
 
 def title(scene: Scene) -> str:
     """The layout in a few words."""
     if scene.layout.world_size == 1:
         return "The whole model on one device"
-    splits = []
-    if scene.tp > 1:
-        splits.append(f"tensor parallel over {scene.tp}")
-    if scene.pp > 1:
-        splits.append(f"pipeline parallel over {scene.pp}")
-    devices = " devices" if len(splits) == 1 else ""
-    return f"{count(scene.layers, 'layer')}, {' and '.join(splits)}{devices}"
+    said = splits(scene)
+    devices = " devices" if len(said) == 1 and " with " not in said[0] else ""
+    return f"{count(scene.layers, 'layer')}{_of_experts(scene)}, {listed(said)}{devices}"
 
 
-def sentences(scene: Scene) -> tuple[str, ...]:
-    """What each device holds, what travels, how often and how large: the picture in words."""
-    return (*_place(scene), *_held(scene), *_travels(scene))
+def splits(scene: Scene) -> list[str]:
+    """The splits of a layout, a phrase each."""
+    layout = scene.layout
+    zero = f" with ZeRO-{layout.zero}" if layout.zero else ""
+    sp = " with sequence parallelism" if layout.sp else ""
+    phrases = (
+        (layout.tp, f"tensor parallel over {layout.tp}{sp}"),
+        (layout.cp, f"context parallel over {layout.cp}"),
+        (layout.dp, f"data parallel over {layout.dp}{zero}"),
+        (layout.ep, f"expert parallel over {layout.ep}"),
+        (layout.pp, f"pipeline parallel over {layout.pp}"),
+    )
+    return [phrase for size, phrase in phrases if size > 1]
 
 
-def all_reduce_label(scene: Scene) -> tuple[str, ...]:
-    where = " across hosts" if scene.tensor_groups_cross_hosts else ""
-    how_often = f"{number(scene.all_reduce.calls)} per {scene.phase.unit}"
-    return (f"all-reduce{where}", how_often, f"{size(scene.all_reduce.bytes_per_call)} each")
+def tag_of(scene: Scene, axis: str) -> str:
+    """The short name of an axis, as the picture has it on its lines."""
+    if axis == "tp" and scene.layout.sp:
+        return "TP+SP"
+    if axis == "dp" and scene.layout.zero:
+        return f"ZeRO-{scene.layout.zero}"
+    if axis == "dp" and scene.layout.dp == 1:
+        return "grads"  # of devices that share a sequence
+    return TAGS[axis]
 
 
-def send_label(scene: Scene, boundary: int) -> tuple[str, ...]:
-    calls = scene.send.calls
-    where = " between hosts" if scene.boundary_crosses_hosts(boundary) else ""
-    if scene.phase == Phase.TRAINING:
-        what = f"sends{where}: {number(calls / 2)} down, {number(calls / 2)} up"
-        how_often = f"per {scene.phase.unit}"
-    else:
-        what, how_often = f"send{where}", f"{number(calls)} per {scene.phase.unit}"
-    each = " from each" if scene.tp > 1 else ""
-    return (what, how_often + each, size(scene.send.bytes_per_call))
+def message_label(scene: Scene, message: Message) -> tuple[str, ...]:
+    """What travels in one kind of call: what, how often, how large."""
+    most = "up to " if message.varies else ""
+    each = f"{most}{size(message.bytes_per_call)}"
+    how_often = f"{number(message.calls)} per {scene.phase.unit}"
+    if message.axis == "pp" and len(scene.stage(0)) > 1:
+        how_often += " from each"
+    elif message.axis != "pp" and scene.pp > 1:
+        how_often += " and stage"
+    return (what_travels(message), how_often, f"{each} each" if message.calls > 1 else each)
+
+
+def what_travels(message: Message) -> str:
+    """A kind of call and its purpose, short."""
+    if message.axis == "pp":
+        if message.to == 2:
+            return "all-reduce of the tied embedding"
+        return "send gradients up" if message.to < 0 else "send down"
+    if message.kind is Kind.SEND:
+        return "pass keys and values on" if message.what == "keys and values" else "pass their gradients on"
+    if message.axis == "ep":
+        return "all-to-all to the experts" if message.what.startswith("tokens") else "all-to-all back"
+    if message.axis == "edp":
+        return f"{message.kind} of experts’ {message.what}"
+    if message.axis == "tp" and message.what in ("outputs of the blocks", "inputs of the blocks"):
+        return str(message.kind)
+    return f"{message.kind} of {_SHORT.get(message.what, message.what)}"
+
+
+_SHORT = {
+    "logs of the softmax sums": "softmax sums",
+    "results of the experts": "experts’ results",
+    "inputs of the experts": "experts’ inputs",
+    "outputs of the experts": "experts’ outputs",
+}
+
+
+def where(scene: Scene, axis: str) -> str:
+    """On which links the calls of an axis travel: inside a host, between hosts, or both."""
+    if scene.hosts == 1:
+        return "inside the host"
+    crossing, links = scene.crossings[axis]
+    if crossing == 0:
+        return "inside hosts"
+    if crossing == links:
+        return "between hosts"
+    return f"{crossing} of {links} between hosts" if axis == "pp" else "inside and between hosts"
 
 
 def token_return_label(scene: Scene) -> str:
-    what = "the chosen token’s id" if scene.batch == 1 else "the chosen tokens’ ids"
-    return f"dashed: {what}, {size(scene.token_return.bytes_per_call)}, back to stage 0"
+    what = "the chosen token’s id" if scene.batch // scene.layout.dp == 1 else "the chosen tokens’ ids"
+    return f"dotted: {what}, {size(scene.sent.return_bytes)}, to stage 0"
 
 
 def bytes_sent_label(scene: Scene) -> str:
-    if scene.layout.world_size == 1:
-        return "Nothing travels."
-    # By a ring; with several stages the last sends less than the others.
-    who = "The busiest device" if scene.pp > 1 else "Each device"
-    return f"{who} sends {size(scene.bytes_sent_by_one)} per {scene.phase.unit}."
+    if not scene.sent.busiest_bytes:
+        return "Nothing travels." if scene.layout.world_size == 1 else f"Nothing travels {_while(scene)}."
+    # By rings; with several stages the last sends less than the others.
+    who = "Each device" if scene.sent.is_even else "The busiest device"
+    return f"{who} sends {size(scene.sent.busiest_bytes)} per {scene.phase.unit}."
 
 
-def holds(device: Device, scene: Scene) -> str:
-    """What one device holds, as a phrase."""
-    layers = layer_range(device.first_layer, device.last_layer)
-    if scene.tp == 1:
-        return f"all {layers}" if scene.pp == 1 and scene.layers > 1 else layers
-    return f"slice {device.slice} of {scene.tp} of {layers}"
+def layer_range(runs: tuple[Run, ...]) -> str:
+    """Layers by number: "layer 3", "layers 0–15" or "layers 0–3 and 8–11"."""
+    many = len(runs) > 1 or runs[0][0] != runs[0][1]
+    return f"layer{'s' if many else ''} {listed([span(run) for run in runs])}"
 
 
-def layer_range(first: int, last: int) -> str:
-    """Layers by number: "layer 3" or "layers 0–15"."""
-    return f"layer {first}" if first == last else f"layers {first}–{last}"
+def span(run: Run) -> str:
+    """Numbers from the first to the last."""
+    first, last = run
+    return f"{first:,}" if first == last else f"{first:,}–{last:,}"
+
+
+def listed(items: list[str]) -> str:
+    """Items with commas, and "and" before the last."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def count(how_many: float, thing: str) -> str:
@@ -90,90 +147,293 @@ def size(value: float) -> str:
     return f"{text} {unit}"
 
 
+def ranks(devices: tuple[Device, ...]) -> str:
+    """Devices by number: "devices 0 and 1", "devices 0 to 3", "devices 0, 2, 4 and 6"."""
+    numbers = [device.rank for device in devices]
+    if len(numbers) == 1:
+        return f"device {numbers[0]}"
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"devices {numbers[0]} to {numbers[-1]}"
+    return f"devices {listed([str(rank) for rank in numbers])}"
+
+
+# --- the sentences ---------------------------------------------------------------------------------------------------
+
+
+def sentences(scene: Scene) -> tuple[str, ...]:
+    """What each device holds, what travels, how often and how large: the picture in words."""
+    return (*_place(scene), *_held(scene), *_travels(scene))
+
+
 def _place(scene: Scene) -> tuple[str, ...]:
     if scene.layout.world_size == 1:
         return ("One device, no split.",)
-    where = "on one host" if scene.hosts == 1 else f"on {scene.hosts} hosts of {scene.ranks_per_host}"
+    on = "on one host" if scene.hosts == 1 else f"on {scene.hosts} hosts of {scene.ranks_per_host}"
     if scene.hosts > 1 and scene.ranks_per_host == 1:
-        where = "each on a host of its own"
-    both = f": {scene.layout.world_size} devices" if scene.tp > 1 and scene.pp > 1 else ""
-    return (f"{title(scene)}{both}, {where}.",)
+        on = "each on a host of its own"
+    both = f": {scene.layout.world_size} devices" if len(splits(scene)) > 1 or scene.layout.sp else ""
+    said = [f"{title(scene)}{both}, {on}."]
+    if scene.is_collapsed:
+        drawn = "One replica is" if scene.replicas == 1 else f"{scene.replicas} replicas are"
+        said.append(f"{drawn} drawn of {scene.layout.dp}; the others hold the same of the model.")
+    return tuple(said)
 
 
 def _held(scene: Scene) -> tuple[str, ...]:
-    if scene.layout.world_size == 1:
-        return (
-            f"It holds {'the only layer' if scene.layers == 1 else f'all {scene.layers} layers'}, whole.",
-        )
-    if scene.tp == 1 and scene.pp > MOST_TOLD_ONE_BY_ONE:
-        first, *_, last = scene.devices
-        return (
-            f"Device {first.rank} is stage {first.stage}: {_layers(first)}, whole; and so on, "
-            f"{count(scene.layers_per_stage, 'layer')} each, to device {last.rank}, stage {last.stage}: "
-            f"{_layers(last)}.",
-        )
-    if scene.tp == 1:
-        return tuple(
-            f"Device {device.rank} is stage {device.stage}: {_layers(device)}, whole."
-            for device in scene.devices
-        )
-    held = []
-    told = range(scene.pp) if scene.pp <= MOST_TOLD_ONE_BY_ONE else (0, scene.pp - 1)
-    for stage in told:
-        first, *_, last = scene.stage(stage)
-        layers = f"all {scene.layers} layers" if scene.layers > 1 else "the only layer"
-        shared = layers if scene.pp == 1 else _layers(first)
-        is_stage = f" are stage {stage} and" if scene.pp > 1 else ""
-        held.append(
-            f"Devices {first.rank} {'and' if scene.tp == 2 else 'to'} {last.rank}{is_stage} share {shared}: "
-            f"each holds one slice in {scene.tp} of every layer."
-        )
+    layout = scene.layout
+    if layout.world_size == 1:
+        whole = "the only layer" if scene.layers == 1 else f"all {scene.layers} layers"
+        return (f"It holds {whole}, whole.",)
+    return (
+        *_held_layers(scene),
+        *([_held_experts(scene)] if scene.shape.experts else []),
+        *([_held_tokens(scene)] if layout.cp > 1 else []),
+        *([_held_beside(scene)] if layout.sp else []),
+        *([_held_sequences(scene)] if layout.dp > 1 else []),
+        *([_held_shards(scene)] if scene.is_sharded else []),
+    )
+
+
+def _held_layers(scene: Scene) -> tuple[str, ...]:
+    if scene.pp == 1 and scene.tp == 1:
+        whole = "the only layer" if scene.layers == 1 else f"all {scene.layers} layers"
+        but = " but for the experts" if scene.layout.ep > 1 else ""
+        if scene.layout.zero == 3 and scene.is_sharded:
+            return (f"Every device works through {whole}, whole, but keeps only a part of them.",)
+        return (f"Every device holds {whole}, whole{but}: the same weights.",)
+    told = list(range(scene.pp))
+    lines = []
     if scene.pp > MOST_TOLD_ONE_BY_ONE:
-        held.insert(
+        told = [0, scene.pp - 1]
+    for stage in told:
+        devices = scene.stage(stage)
+        runs = devices[0].runs
+        shared = layer_range(runs)
+        if scene.pp == 1:
+            shared = f"all {scene.layers} layers" if scene.layers > 1 else "the only layer"
+        who = ranks(devices)
+        is_stage = f" {'is' if len(devices) == 1 else 'are'} stage {stage}" if scene.pp > 1 else ""
+        if scene.tp == 1:
+            alike = ", each with" if len(devices) > 1 else ":"
+            lines.append(f"{_capital(who)}{is_stage}{alike} {shared}, whole.")
+        elif len(devices) == scene.tp:
+            and_ = f"{is_stage} and" if is_stage else ""
+            lines.append(
+                f"{_capital(who)}{and_} share {shared}: each holds one slice in {scene.tp} of every layer."
+            )
+        else:
+            groups = len(devices) // scene.tp
+            are = f"{is_stage}," if is_stage else " are"
+            lines.append(
+                f"{_capital(who)}{are} {groups} groups of {scene.tp} that each share {shared}: a device holds one "
+                f"slice in {scene.tp} of every layer."
+            )
+    if scene.pp > MOST_TOLD_ONE_BY_ONE:
+        lines.insert(
             1, f"The stages between hold {count(scene.layers_per_stage, 'layer')} each in the same way."
         )
-    return tuple(held)
+    return tuple(lines)
 
 
-def _layers(device: Device) -> str:
-    return layer_range(device.first_layer, device.last_layer)
+def _held_experts(scene: Scene) -> str:
+    experts = scene.shape.experts
+    assert experts is not None  # noqa: S101
+    layout = scene.layout
+    if layout.ep == 1:
+        cut = f", one slice in {layout.etp} of each" if layout.etp > 1 else ""
+        return f"Every device has all {experts.routed} experts of its layers{cut}."
+    each = experts.routed // layout.ep
+    group = scene.groups("ep")[0]
+    spread = "; ".join(
+        f"device {device.rank} has {'expert' if each == 1 else 'experts'} {span(device.experts)}"
+        for device in group[:MOST_TOLD_ONE_BY_ONE]
+        if device.experts
+    )
+    more = ", and so on" if len(group) > MOST_TOLD_ONE_BY_ONE else ""
+    cut = f", one slice in {layout.etp} of each" if layout.etp > 1 else ""
+    copies = layout.dp * layout.tp * layout.cp // (layout.ep * layout.etp)
+    again = f" Each expert is on {copies} devices." if copies * layout.etp > 1 and layout.etp == 1 else ""
+    return f"Of the {experts.routed} experts of each layer {spread}{more}{cut}.{again}"
+
+
+def _held_tokens(scene: Scene) -> str:
+    group = scene.groups("cp")[0]
+    what = "keeps the keys and values of" if scene.phase is Phase.DECODE else "works on"
+    told = "; ".join(
+        f"device {device.rank} {what} tokens {span(device.tokens)}" for device in group[:MOST_TOLD_ONE_BY_ONE]
+    )
+    more = ", and so on" if len(group) > MOST_TOLD_ONE_BY_ONE else ""
+    return f"Of every sequence {told}{more}, in all layers."
+
+
+def _held_beside(scene: Scene) -> str:
+    what = "tokens" if scene.phase is not Phase.DECODE else "sequences"
+    return (
+        "Beside the blocks (normalisation and dropout) each device of a tensor-parallel group works on "
+        f"one part in {scene.tp} of the {what}; inside them on all{' of its own' if scene.layout.cp > 1 else ''}."
+    )
+
+
+def _held_sequences(scene: Scene) -> str:
+    each = scene.batch // scene.layout.dp
+    once = "" if scene.phase is not Phase.TRAINING else " at a time"
+    return (
+        f"The {scene.layout.dp} replicas share the batch of {count(scene.batch, 'sequence')}: "
+        f"{number(each)}{once} each."
+    )
+
+
+def _held_shards(scene: Scene) -> str:
+    what = SHARDED[scene.layout.zero]
+    who = f"ZeRO-{scene.layout.zero}: each of the {scene.shards} devices that"
+    if scene.layout.zero == 3:
+        return (
+            f"{who} work with the same weights keeps 1/{scene.shards} of the {what}. The rest of a layer’s weights is "
+            "gathered for its turn, and dropped after it."
+        )
+    return f"{who} hold the same weights keeps 1/{scene.shards} of the {what}."
+
+
+SHARDED = {
+    1: "optimizer’s state",
+    2: "optimizer’s state and the gradients",
+    3: "optimizer’s state, the gradients and the weights",
+}
 
 
 def _travels(scene: Scene) -> tuple[str, ...]:
-    if scene.layout.world_size == 1:
-        return ("Nothing travels between devices.",)
-    said = []
-    unit = scene.phase.unit
-    if scene.tp > 1:
-        each_stage = " of each stage" if scene.pp > 1 else ""
-        across = ", from host to host," if scene.tensor_groups_cross_hosts else ""
+    if not scene.sent.messages:
+        return ("Nothing travels between devices.",) if scene.layout.world_size == 1 else (_silence(scene),)
+    said = [_exchange(scene, axis) for axis in scene.sent.axes]
+    if scene.layout.dp > 1 and not scene.messages("dp") and not scene.training:
+        said.append("Replicas do not talk to each other about weights: each answers its own requests.")
+    if scene.sent.return_calls:
         said.append(
-            f"The {scene.tp} devices{each_stage} combine partial sums{across} in "
-            f"{count(scene.all_reduce.calls, 'all-reduce')} per {unit} "
-            f"of {size(scene.all_reduce.bytes_per_call)} each, before they may go on."
-        )
-    if scene.pp > 1:
-        said.append(_boundary_sentence(scene))
-    if scene.token_return.calls:
-        said.append(
-            f"The last stage chooses the token and returns its id to the first, "
-            f"{size(scene.token_return.bytes_per_call)}, not counted with the rest."
+            "The last stage chooses the token and returns its id to the first, "
+            f"{size(scene.sent.return_bytes)}, not counted with the rest."
         )
     said.append(bytes_sent_label(scene))
     return tuple(said)
 
 
-def _boundary_sentence(scene: Scene) -> str:
-    crossing = [scene.boundary_crosses_hosts(stage) for stage in range(scene.pp - 1)]
-    where = "between hosts" if all(crossing) else "inside the host"
-    if any(crossing) and not all(crossing):
-        where = f"of which {sum(crossing)} lie{'s' if sum(crossing) == 1 else ''} between hosts"
-    boundaries = "the one boundary" if scene.pp == 2 else f"each of the {scene.pp - 1} boundaries"
-    each = "each device hands its counterpart" if scene.tp > 1 else "the stage hands the next"
-    if scene.phase == Phase.TRAINING:
-        times = number(scene.send.calls / 2)
-        sends = f"{size(scene.send.bytes_per_call)} {times} times forward and as often back"
+def _silence(scene: Scene) -> str:
+    if scene.layout.dp > 1:
+        return f"Nothing travels {_while(scene)}: each replica works on its own sequences."
+    return f"Nothing travels {_while(scene)}."
+
+
+def _exchange(scene: Scene, axis: str) -> str:
+    if axis == "pp":
+        return _boundaries(scene)
+    messages = scene.messages(axis)
+    members = _members(scene, axis)
+    across = {
+        "inside and between hosts": ", inside and between hosts,",
+        "between hosts": ", from host to host,",
+    }
+    via = across.get(where(scene, axis), "") if scene.hosts > 1 else ""
+    groups = scene.groups(axis)
+    if len(groups) == 1 and not scene.is_collapsed:
+        who = f"The {members} devices"
+    elif len(groups) == scene.pp and not scene.is_collapsed:
+        who = f"The {members} devices of each stage"
     else:
-        times = "" if scene.send.calls == 1 else f" {number(scene.send.calls)} times"
-        sends = f"{size(scene.send.bytes_per_call)}{times}"
-    return f"Across {boundaries}, {where}, {each} {sends} per {scene.phase.unit}."
+        who = f"In each group of {members}, the first being {ranks(groups[0])}, the devices"
+    calls = listed([_calls(scene, message, is_first=message is messages[0]) for message in messages])
+    if axis == "tp" and not scene.layout.sp and len(messages) == 1:
+        return f"{who} combine partial sums{via} in {calls}, before they may go on."
+    return f"{who} make{via} {calls}: {_why(scene, axis)}."
+
+
+def _members(scene: Scene, axis: str) -> int:
+    """Devices of one group."""
+    layout = scene.layout
+    if axis == "dp":
+        return scene.shards
+    if axis == "edp":
+        return layout.dp * layout.tp * layout.cp // (layout.ep * layout.etp)
+    size: int = getattr(layout, axis)
+    return size
+
+
+def _calls(scene: Scene, message: Message, *, is_first: bool) -> str:
+    """How many calls of what size: "8 all-reduces per token of 8 KiB each"."""
+    most = "up to " if message.varies else ""
+    each = f"{most}{size(message.bytes_per_call)}{' each' if message.calls > 1 else ''}"
+    if message.axis == "ep":
+        if not is_first:
+            return f"{number(message.calls)} back, of {each}"
+        return f"{count(message.calls, str(message.kind))} per {scene.phase.unit} to the experts, of {each}"
+    what = "" if message.axis == "tp" and message.what.endswith("of the blocks") else f" of {message.what}"
+    if message.axis == "edp":
+        what = f" of experts’ {message.what}"
+    calls = count(message.calls, str(message.kind))
+    comma = "," if what else ""
+    return f"{calls}{what} per {scene.phase.unit}{comma} of {each}"
+
+
+def _why_replicas(scene: Scene) -> str:
+    if not scene.training:
+        return "a layer needs its whole weights"
+    if scene.layout.zero == 3:
+        return "a layer needs its whole weights, and a gradient that all have part in"
+    return "after it all hold the same weights again"
+
+
+def _why(scene: Scene, axis: str) -> str:
+    """What an exchange is for."""
+    if axis == "tp" and scene.layout.sp:
+        return "tokens that are apart beside the blocks come together for them"
+    if axis == "dp":
+        return _why_replicas(scene)
+    return {
+        "tp": "each has only a part of the result",
+        "cp": "every query must meet the keys and values of all tokens",
+        "ep": "a token’s experts may be on any of these devices",
+        "etp": "each has only a slice of every expert",
+        "edp": "copies of an expert must stay alike",
+    }[axis]
+
+
+def _boundaries(scene: Scene) -> str:
+    crossing, boundaries = scene.crossings["pp"]
+    on = (
+        "between hosts"
+        if crossing == boundaries
+        else "inside the host"
+        if scene.hosts == 1
+        else "inside hosts"
+    )
+    if 0 < crossing < boundaries:
+        on = f"of which {crossing} lie{'s' if crossing == 1 else ''} between hosts"
+    which = "the one boundary" if scene.pp == 2 else f"each of the {boundaries} boundaries"
+    single = len(scene.stage(0)) == 1 and not scene.is_collapsed
+    hands = "the stage hands the next" if single else "each device hands its counterpart"
+    down = next(message for message in scene.messages("pp") if message.to == NEXT_STAGE)
+    each = size(down.bytes_per_call)
+    if scene.training:
+        times = "once" if down.calls == 1 else f"{number(down.calls)} times"
+        return (
+            f"Across {which}, {on}, {hands} {each} {times} forward and as often back per {scene.phase.unit}."
+        )
+    times = "" if down.calls == 1 else f" {number(down.calls)} times"
+    return f"Across {which}, {on}, {hands} {each}{times} per {scene.phase.unit}."
+
+
+NEXT_STAGE = 1
+
+
+def _while(scene: Scene) -> str:
+    return {
+        "decode": "while tokens are decoded",
+        "prefill": "while prompts are read",
+        "training": "in a step",
+    }[scene.phase.value]
+
+
+def _of_experts(scene: Scene) -> str:
+    return f" of {scene.shape.experts.routed} experts" if scene.shape.experts else ""
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

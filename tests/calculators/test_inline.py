@@ -4,7 +4,7 @@ import pytest
 from django.test import RequestFactory
 from django.urls import reverse
 
-from calculators.inline import inline_calculator, inline_split_map
+from calculators.inline import inline_calculator, inline_split_map, map_of_layout
 from tests.calculators.reading import words
 
 
@@ -97,7 +97,7 @@ def test_a_map_that_cannot_be_drawn_says_why(client):
     [
         (lambda r: inline_calculator("weather", {}, r), "There is no calculator “weather” for lessons."),
         (lambda r: inline_calculator("traffic", {"rank": "2"}, r), "“rank” is not a size here."),
-        (lambda r: inline_split_map({"cp": "2"}, r), "“cp” is not a size here."),
+        (lambda r: inline_split_map({"vpp": "2"}, r), "“vpp” is not a size here."),
     ],
 )
 def test_a_lesson_that_asks_for_something_else_is_told(make, sentence):
@@ -105,17 +105,77 @@ def test_a_lesson_that_asks_for_something_else_is_told(make, sentence):
         make(request())
 
 
-def test_the_map_page_walks_through_its_steps(client):
-    first = client.get(reverse("calculators:split-map"), {"tp": "1", "pp": "2", "layers": "8"})
-    second = client.get(reverse("calculators:split-map"), {"tp": "1", "pp": "2", "layers": "8", "step": "2"})
+def test_a_map_asks_for_what_its_lesson_names():
+    piece = inline_split_map({"dp": "4", "zero": "3", "phase": "training"}, request())
+
+    assert "Device 3" in words(Piece(piece))
+    assert "Replicas" in words(Piece(piece))
+    assert "Tensor-parallel ranks" not in words(Piece(piece))
+
+
+def test_a_map_redrawn_still_asks_for_the_same(client):
+    given = {"key": "m1", "shown": "dp,zero,<b>", "m1-dp": "x", "m1-phase": "training"}
+
+    html = client.get(reverse("calculators:inline-map"), given).content.decode()
+
+    assert 'id="id_m1-dp_error"' in html
+    assert 'name="m1-tp" value="1"' in html
+    assert "<b>" not in html
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"sp": "on"}, "sp is on, but without tensor parallelism"),
+        ({"ep": "4", "dp": "4"}, "ep is 4, but a dense model has no experts to place."),
+        ({"ep": "3", "dp": "3", "experts": "8"}, "ep is 3, but 3 devices cannot share 8 experts equally."),
+        ({"dp": "4", "batch": "6"}, "batch is 6, but 4 replicas cannot share 6 sequences equally."),
+    ],
+)
+def test_a_layout_of_a_lesson_that_has_no_map_says_why(params, sentence):
+    assert sentence in words(Piece(inline_split_map(params, request())))
+    assert sentence in words(Piece(map_of_layout(params)))
+
+
+def test_a_map_stands_alone_with_its_steps_words_and_files():
+    piece = map_of_layout({"tp": "2", "sp": "on", "phase": "prefill", "layers": "8"})
+
+    assert "<svg" in piece
+    assert "splitmap.css" in piece
+    assert "splitmap.js" in piece
+    assert 'data-lit="s0 tp-0"' in piece
+    assert "reduce-scatter the sums" in words(Piece(piece))
+
+
+def test_a_map_alone_knows_its_sizes():
+    with pytest.raises(ValueError, match="“rank” is not a size here"):
+        map_of_layout({"rank": "2"})
+
+
+def test_the_map_page_opens_with_two_splits(client):
+    assert "Stage 1: layers 4–7" in client.get(reverse("calculators:split-map")).content.decode()
+
+
+def test_a_single_device_has_an_address_of_its_own(client):
+    response = client.get(reverse("calculators:split-map"), {"tp": "1"})
+
+    assert "One device, no split." in words(response)
+    assert response.context["form"].address == "tp=1"
+
+
+def test_the_map_page_has_every_step_and_its_address(client):
+    address = {"tp": "1", "pp": "2", "layers": "8"}
+    first = client.get(reverse("calculators:split-map"), address)
+    second = client.get(reverse("calculators:split-map"), {**address, "step": "2"})
 
     steps = first.context["picture"].steps
     assert all(numbered.step.caption in words(first) for numbered in steps)
+    assert 'href="?pp=2&amp;step=2"' in first.content.decode()
     assert second.content.decode().count('aria-current="step"') == 1
-    assert second.context["picture"].current.svg != first.context["picture"].current.svg
+    assert second.context["picture"].svg != first.context["picture"].svg
 
 
 def test_a_step_beyond_the_last_is_the_last(client):
     response = client.get(reverse("calculators:split-map"), {"step": "900"})
 
-    assert response.context["picture"].after is None
+    assert response.context["picture"].number == len(response.context["picture"].steps)
