@@ -31,6 +31,7 @@ from calculators.plots import wire_figure
 from calculators.runs.calibrating import Calibrated
 from calculators.runs.charts import SWATCHES, Drawn
 from calculators.runs.counters import COUNTERS, counters_table, unseen
+from calculators.runs.layout_map import LayoutMap
 from calculators.runs.levels import Levels, with_nothing_expected
 from calculators.runs.matrices import Matrices
 from calculators.runs.memory import Memory
@@ -281,6 +282,11 @@ class RunPage:
             unit=self.unit,
             file=self.file,
         )
+
+    @cached_property
+    def layout_map(self) -> LayoutMap | None:
+        """Who held what, and what travelled."""
+        return LayoutMap.of(self.run.spec)
 
     @cached_property
     def counters(self) -> Table | None:

@@ -137,9 +137,14 @@ def map_of_shape(
     tokens: int = 1,
     micro_batches: int = 1,
     context: str = "ring",
+    regather: bool = True,
     order: tuple[str, ...] = AXES,
 ) -> SplitMap:
-    """The split map of a layout of any model. Ranks are numbered by `order`, the innermost axis first."""
+    """The split map of a layout of any model.
+
+    Ranks are numbered by `order`, the innermost axis first. `regather`: in training, sequence parallelism gathers
+    again what it did not keep.
+    """
     scene = make_scene(
         layout,
         shape=shape,
@@ -149,6 +154,7 @@ def map_of_shape(
         tokens=tokens,
         micro_batches=micro_batches,
         context=context,
+        regather=regather,
         order=order,
     )
     return SplitMap(scene=scene)

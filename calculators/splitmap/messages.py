@@ -58,6 +58,7 @@ def sent_in(
     tokens: int,
     micro_batches: int,
     context: str,
+    regather: bool,
 ) -> Sent:
     """What `layout` moves for `batch` sequences, all replicas together (of one micro-batch, in training)."""
     each = batch // layout.dp
@@ -69,6 +70,8 @@ def sent_in(
         batch=each,
         micro_batches=micro_batches,
         context=context,
+        regather=regather,
+        gradient_bytes_per_element=shape.bytes_per_element,
     )
     rows = [_stage_messages(moved, stage) for stage in range(layout.pp)]
     messages = []

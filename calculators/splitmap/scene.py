@@ -53,6 +53,7 @@ class Scene:
     batch: int
     tokens: int
     context: str
+    regather: bool
     ranks_per_host: int
     order: tuple[str, ...]
     replicas: int
@@ -149,6 +150,7 @@ def make_scene(
     tokens: int,
     micro_batches: int,
     context: str,
+    regather: bool,
     order: tuple[str, ...] = AXES,
 ) -> Scene:
     """The scene of a layout, its ranks numbered in `order`, innermost axis first.
@@ -166,7 +168,14 @@ def make_scene(
     )
     replicas = drawn_replicas(layout) or 1
     sent = sent_in(
-        layout, shape, phase=phase, batch=batch, tokens=tokens, micro_batches=micro_batches, context=context
+        layout,
+        shape,
+        phase=phase,
+        batch=batch,
+        tokens=tokens,
+        micro_batches=micro_batches,
+        context=context,
+        regather=regather,
     )
     places = _places(layout, replicas, order)
     return Scene(
@@ -176,6 +185,7 @@ def make_scene(
         batch=batch,
         tokens=tokens,
         context=context,
+        regather=regather,
         ranks_per_host=ranks_per_host,
         order=order,
         replicas=replicas,

@@ -178,7 +178,8 @@ def _backward(scene: Scene) -> tuple[str, Lit]:
             else "every layer all-reduces twice more"
         )
     if layout.sp:
-        again.append("every layer gathers and scatters again, and gathers once more what it did not keep")
+        more = ", and gathers once more what it did not keep" if scene.regather else ""
+        again.append(f"every layer gathers and scatters again{more}")
     if layout.ep > 1:
         again.append("two all-to-alls more take the gradients to the experts and back")
     if not again:

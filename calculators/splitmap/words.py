@@ -50,14 +50,22 @@ def tag_of(scene: Scene, axis: str) -> str:
 
 def message_label(scene: Scene, message: Message) -> tuple[str, ...]:
     """What travels in one kind of call: what, how often, how large."""
-    most = "up to " if message.varies else ""
-    each = f"{most}{size(message.bytes_per_call)}"
     how_often = f"{number(message.calls)} per {scene.phase.unit}"
     if message.axis == "pp" and len(scene.stage(0)) > 1:
         how_often += " from each"
     elif message.axis != "pp" and scene.pp > 1:
         how_often += " and stage"
-    return (what_travels(message), how_often, f"{each} each" if message.calls > 1 else each)
+    return (what_travels(message), how_often, size_of(message))
+
+
+def size_of(message: Message) -> str:
+    """The size of one call."""
+    most = "up to " if message.varies else ""
+    said = f"{most}{size(message.bytes_per_call)}"
+    if message.calls == 1:
+        return said
+    # ZeRO-3 calls layer by layer, and what is beside the layers goes with them.
+    return f"{said} on average" if message.axis in ("dp", "edp") else f"{said} each"
 
 
 def what_travels(message: Message) -> str:
@@ -358,8 +366,7 @@ def _members(scene: Scene, axis: str) -> int:
 
 def _calls(scene: Scene, message: Message, *, is_first: bool) -> str:
     """How many calls of what size: "8 all-reduces per token of 8 KiB each"."""
-    most = "up to " if message.varies else ""
-    each = f"{most}{size(message.bytes_per_call)}{' each' if message.calls > 1 else ''}"
+    each = size_of(message)
     if message.axis == "ep":
         if not is_first:
             return f"{number(message.calls)} back, of {each}"
