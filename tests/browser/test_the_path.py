@@ -20,6 +20,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.distributed]
 RUN_MS = 90_000
 
 
+SMALLEST_LETTERS = """Math.min(...[...document.querySelectorAll("svg.split-map text")].map((text) =>
+  parseFloat(getComputedStyle(text).fontSize) * text.ownerSVGElement.getBoundingClientRect().width / 352))"""
+TOO_WIDE = """[...document.querySelectorAll("svg.split-map :is(.sm-card, .sm-label) text")].filter((text) => {
+  const inside = text.getBoundingClientRect(), around = text.parentNode.querySelector("rect").getBoundingClientRect();
+  return inside.left < around.left || inside.right > around.right;
+}).map((text) => text.textContent)"""
+
+
 @pytest.mark.timeout(240)
 def test_from_a_lesson_to_a_measured_run(site, owner, ledger, complaints, serious_violations):
     page = owner
@@ -134,16 +142,68 @@ def test_pages_fit_a_phone_and_every_reader(site, owner, complaints, serious_vio
 
 
 @pytest.mark.timeout(120)
-def test_a_map_is_walked_through_with_the_keyboard(site, owner, complaints):
+def test_a_map_is_walked_through_with_buttons_and_arrow_keys(site, owner, complaints):
     page = owner
     page.goto(f"{site.origin}/calculate/split-map?tp=1&pp=2&layers=8")
+    lit, step = page.locator(".sm-card.is-lit"), page.locator('[aria-current="step"]')
+    expect(lit).to_have_count(0)
 
-    page.get_by_role("link", name="Next step").focus()
-    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Next step").click()
 
-    expect(page.locator('[aria-current="step"]')).to_have_count(1)
-    expect(page).to_have_url(re.compile("step=2"))
-    expect(page.get_by_role("link", name="Next step")).to_be_focused()
+    expect(step).to_have_text("Stage 0: device 0 works through layers 0–3, alone.")
+    expect(lit).to_have_count(1)
+    page.keyboard.press("ArrowRight")
+    expect(lit).to_have_count(2)
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(lit).to_have_count(0)
+    expect(page.get_by_role("button", name="Next step")).to_be_focused()
+    page.get_by_role("textbox", name="Pipeline stages").fill("4")
+    expect(page.locator(".strip > li")).to_have_count(9)
+    expect(step).to_be_visible()
+    assert complaints == []
+
+
+@pytest.mark.timeout(120)
+def test_without_scripts_the_steps_of_a_map_are_a_strip(site, owner_without_scripts):
+    page = owner_without_scripts
+    page.goto(f"{site.origin}/calculate/split-map?tp=1&pp=2&layers=8")
+    expect(page.get_by_role("button", name="Next step")).to_be_hidden()
+
+    page.get_by_role("link", name="Stage 0 sends 8 KiB to stage 1.").click()
+
+    expect(page.locator(".strip > li:visible")).to_have_count(5)
+    expect(page.locator(".sm-card.is-lit")).to_have_count(2)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "tp=4",
+        "pp=4",
+        "tp=2&sp=on&phase=prefill",
+        "cp=4&phase=training",
+        "dp=4&ep=4&experts=8",
+        "dp=4&phase=training&batch=128",
+        "dp=4&zero=3&phase=training",
+        "tp=4&pp=2&ranks_per_host=4",
+        "dp=2&tp=2&pp=2&phase=training",
+        "dp=2&tp=2&pp=2&cp=2&ep=4&experts=8&sp=on&zero=1&phase=training",
+    ],
+)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_map_is_read_at_360_pixels(site, owner, complaints, serious_violations, layout, scheme):
+    page = owner
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 360, "height": 800})
+
+    page.goto(f"{site.origin}/calculate/split-map?layers=8&{layout}")
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate(SMALLEST_LETTERS) >= 9.5
+    assert page.evaluate(TOO_WIDE) == []
+    assert serious_violations(page) == []
     assert complaints == []
 
 
