@@ -383,7 +383,7 @@ def test_pages_stay_within_twelve_queries(tiny, signed_in, django_assert_max_num
     for path in ("/practice/", "/practice/tiny/", "/practice/tiny/too-wide/", "/practice/tiny/too-wide/"):
         with django_assert_max_num_queries(12):
             signed_in.get(path)
-    serving = Serving.objects.select_related("question").get(question__slug="too-wide")
+    serving = Serving.objects.select_related("question__pack").get(question__slug="too-wide")
     with django_assert_max_num_queries(12):
         post(signed_in, serving, choice="opt-pp", htmx=True)
     with django_assert_max_num_queries(12):
