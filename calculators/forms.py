@@ -43,7 +43,11 @@ class SplitMapForm(AddressForm):
     ranks_per_host = WholeNumber(label="Devices in a machine", low=1, high=64)
     phase: Choice = phase_field()
     batch = WholeNumber(
-        label="Sequences", low=1, high=1_000_000, instead="one a replica", help_text="all replicas together"
+        label="Sequences",
+        low=1,
+        high=1_000_000,
+        instead="one a replica",
+        help_text="of all replicas; empty: one each",
     )
     tokens = WholeNumber(label="Tokens in a sequence", low=1, high=10_000_000)
     step = WholeNumber(label="Step", low=1, high=1_000, widget=forms.HiddenInput)

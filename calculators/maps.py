@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from calculators.families import Case
-from calculators.predict.shapes import Layout
+from calculators.families import Case, Way
+from calculators.predict.shapes import Layout, Phase
 from calculators.splitmap import SplitMap, Step, map_of_shape, split_map
 
 MOST_DRAWN = 8
@@ -48,17 +48,22 @@ class Picture:
         return self.map.svg if self.number == 1 else self.map.steps[self.number - 1].svg
 
 
-def drawn(case: Case, axis: str) -> Picture:
-    """The picture beside a calculation: its devices on one axis, tp or pp."""
+def drawn(case: Case, way: Way) -> Picture | None:
+    """The picture beside a calculation of one way to split; None where a whole layout moves more than that way alone.
+
+    Devices that share a sequence or experts sum their gradients, too, which no page of one family counts.
+    """
+    if case.phase is Phase.TRAINING and way.family in ("cp", "ep"):
+        return None
+    layout = way.layout(case.shape, min(case.devices, MOST_DRAWN))
     return picture(
-        Layout(**{axis: min(case.devices, MOST_DRAWN)}),
-        layers=case.shape.layers,
+        layout,
+        shape=case.shape,
         phase=case.phase,
-        batch=case.batch,
+        batch=case.batch * layout.dp,
         tokens=case.tokens,
         micro_batches=case.micro_batches,
-        hidden_size=case.shape.hidden_size,
-        bytes_per_element=case.shape.bytes_per_element,
+        context="ulysses" if way.key == "ulysses" else "ring",
     )
 
 

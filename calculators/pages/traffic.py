@@ -136,9 +136,7 @@ def _answer(form: TrafficForm) -> TrafficPage:
     return TrafficPage(
         traffic=found,
         every=_every(case, found),
-        maps=tuple(
-            (each, drawn(case, each.way.key)) for each in found.splits if each.way.key in ("tp", "pp")
-        ),
+        maps=tuple((each, seen) for each in found.splits if (seen := drawn(case, each.way)) is not None),
         charts=(_chart(case, found.splits),),
         python=python_call(found.first.way.function, **found.first.way.arguments(case, case.devices)),
         runs=tuple(run for each in found.splits for run in _run(each, form.address)),

@@ -8,8 +8,6 @@ from calculators.predict.collectives import Kind
 from calculators.predict.shapes import Layout, Layouts, ModelShape, Phase
 from calculators.predict.traffic import Composition, composed
 
-NEXT = 1  # of composition.shares: to the next stage; −1 is back, 2 between both ends
-
 
 @dataclass(frozen=True, kw_only=True)
 class Message:

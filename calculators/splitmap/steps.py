@@ -11,6 +11,9 @@ from calculators.splitmap.scene import Scene
 
 MOST_STAGES_TOLD = 4
 
+Told = tuple[str, tuple[str, ...]]
+"""A caption, and the axes on which something travels meanwhile."""
+
 
 def walk(scene: Scene) -> Iterator[tuple[str, Lit | None]]:
     """The moments in order. The first is the whole picture; of a long pipeline the middle is told in one."""
@@ -43,10 +46,21 @@ def _forward(scene: Scene) -> Iterator[tuple[str, Lit]]:
 
 def _one_stage(scene: Scene, stage: int) -> Iterator[tuple[str, Lit]]:
     """What one stage does, a step for each thing that its devices do together."""
-    layout = scene.layout
     layers = words.layer_range(scene.stage(stage)[0].runs)
     where = f"Stage {stage}: " if scene.pp > 1 else ""
-    told: list[tuple[str, tuple[str, ...]]] = []
+    if scene.training:
+        where = f"Stage {stage}, forward: " if scene.pp > 1 else "Forward: "
+    told = _moments(scene, layers) if scene.pp == 1 else None
+    for caption, axes in told or _things(scene, layers, stage):
+        said = where + caption
+        talking = {axis: (stage,) for axis in axes if scene.messages(axis)}
+        yield said[0].upper() + said[1:], Lit(stages=(stage,), axes=talking)
+
+
+def _things(scene: Scene, layers: str, stage: int) -> list[Told]:
+    """One step for each axis that the layers talk on: what happens, and the axes that light up."""
+    layout = scene.layout
+    told: list[Told] = []
     if layout.zero == 3 and scene.messages("dp"):
         whole = (
             f"before each of {layers} its parts are all-gathered, and every device has it whole for its turn."
@@ -55,15 +69,95 @@ def _one_stage(scene: Scene, stage: int) -> Iterator[tuple[str, Lit]]:
     if layout.cp > 1:
         told.append((_context(scene, layers), ("cp",)))
     if scene.tp > 1:
-        told.append((_tensor(scene, layers, stage), ("tp",)))
+        told.append((_tensor(scene, layers), ("tp",)))
     if layout.ep > 1:
         told.append((_experts(scene, layers), ("ep", *(("etp",) if layout.etp > 1 else ()))))
     if not told or (layout.zero == 3 and len(told) == 1):
         told.append((_alone(scene, layers, stage), ()))
-    for caption, axes in told:
-        said = where + caption
-        talking = {axis: (stage,) for axis in axes if scene.messages(axis)}
-        yield said[0].upper() + said[1:], Lit(stages=(stage,), axes=talking)
+    return told
+
+
+def _moments(scene: Scene, layers: str) -> list[Told] | None:
+    """The same, slower, with one split to watch: who computes, then what travels. None where there are more."""
+    layout = scene.layout
+    watched = [axis for axis in ("tp", "cp", "ep") if getattr(layout, axis) > 1]
+    if len(watched) != 1 or layout.zero == 3 or (scene.shape.experts and layout.ep == 1):
+        return None
+    axis = watched[0]
+    if axis == "tp":
+        told = _gathered(scene) if layout.sp else _sliced(scene)
+    elif axis == "ep":
+        told = _routed(scene)
+    elif scene.phase is not Phase.DECODE and scene.context == "ring":
+        told = _around(scene)
+    else:
+        return None
+    if scene.layers > 1:
+        total = f": {words.count(2 * scene.layers, 'all-reduce')}" if axis == "tp" and not layout.sp else ""
+        told.append((f"so on through {layers}{total}.", (axis,)))
+    return told
+
+
+def _sliced(scene: Scene) -> list[Told]:
+    everybody = _everybody(scene)
+    size = words.size(scene.messages("tp")[0].bytes_per_call)
+    return [
+        (f"in layer 0, {everybody} work on their slices of attention at the same moment.", ()),
+        (f"they all-reduce their partial sums, {size}: now each has the whole result.", ("tp",)),
+        (f"{everybody} work on their slices of the feed-forward block.", ()),
+        ("they all-reduce again. Only now can anybody go on.", ("tp",)),
+    ]
+
+
+def _gathered(scene: Scene) -> list[Told]:
+    size = words.size(scene.messages("tp")[0].bytes_per_call)
+    return [
+        ("in layer 0, beside the blocks, each device normalises its own part of the tokens.", ()),
+        (f"they all-gather what they made, {size}, since a block needs all tokens.", ("tp",)),
+        (f"{_everybody(scene)} work on their slices of attention, for all tokens.", ()),
+        ("they reduce-scatter their partial sums: each gets the whole sum, of its own tokens only.", ("tp",)),
+        ("the feed-forward block does the same: all-gather, slices, reduce-scatter.", ("tp",)),
+    ]
+
+
+def _around(scene: Scene) -> list[Told]:
+    sends = words.count(scene.layout.cp - 1, "send")
+    return [
+        ("in layer 0, each device attends from its own tokens to the keys and values of its own.", ()),
+        (
+            "each passes keys and values to the next and gets those of the one before, while it works on those that "
+            f"it has: {sends}, until every query has met every key before it.",
+            ("cp",),
+        ),
+        ("the feed-forward block needs nothing of other tokens: each device works on its own.", ()),
+    ]
+
+
+def _routed(scene: Scene) -> list[Told]:
+    visits = words.count(scene.shape.experts.per_token, "expert") if scene.shape.experts else ""
+    size = words.size(scene.messages("ep")[0].bytes_per_call)
+    first = scene.shape.experts.dense_layers if scene.shape.experts else 0
+    return [
+        (
+            f"in layer {first}, each device does attention for its own tokens, and the router picks {visits} for each.",
+            (),
+        ),
+        (
+            f"an all-to-all takes each token to where its experts are: {size} of each device’s, its own included.",
+            ("ep",),
+        ),
+        (
+            "experts work on what came. A device whose experts are wanted more often keeps the others waiting.",
+            (),
+        ),
+        ("another all-to-all brings the results back to their tokens.", ("ep",)),
+    ]
+
+
+def _everybody(scene: Scene) -> str:
+    if len(scene.stage(0)) > scene.tp or scene.is_collapsed:
+        return f"the {scene.tp} devices of each group"
+    return "both devices" if scene.tp == 2 else f"all {scene.tp} devices"
 
 
 def _alone(scene: Scene, layers: str, stage: int) -> str:
@@ -72,10 +166,8 @@ def _alone(scene: Scene, layers: str, stage: int) -> str:
     return f"device {scene.stage(stage)[0].rank} works through {layers}, alone."
 
 
-def _tensor(scene: Scene, layers: str, stage: int) -> str:
-    everybody = "both devices" if scene.tp == 2 else f"all {scene.tp} devices"
-    if len(scene.stage(stage)) > scene.tp or scene.is_collapsed:
-        everybody = f"the {scene.tp} devices of each group"
+def _tensor(scene: Scene, layers: str) -> str:
+    everybody = _everybody(scene)
     in_each = f"in {layers}" if scene.layers_per_stage == 1 else f"in each of {layers}"
     if scene.layout.sp:
         return (

@@ -11,6 +11,8 @@ MOST_TOLD_ONE_BY_ONE = 4
 TAGS = {"tp": "TP", "cp": "CP", "ep": "EP", "etp": "ETP", "pp": "PP", "dp": "DP", "edp": "EDP"}
 FAMILY_OF = {"tp": "tp", "cp": "cp", "ep": "ep", "etp": "tp", "pp": "pp", "dp": "dp", "edp": "dp"}
 """Axis → the family whose colour it has."""
+NEXT_STAGE, PREVIOUS_STAGE, ENDS = 1, -1, 2
+"""Between whom a pipeline's calls are (`Message.to`)."""
 
 
 def title(scene: Scene) -> str:
@@ -71,7 +73,7 @@ def size_of(message: Message) -> str:
 def what_travels(message: Message) -> str:
     """A kind of call and its purpose, short."""
     if message.axis == "pp":
-        if message.to == 2:
+        if message.to == ENDS:
             return "all-reduce of the tied embedding"
         return "send gradients up" if message.to < 0 else "send down"
     if message.kind is Kind.SEND:
@@ -418,16 +420,17 @@ def _boundaries(scene: Scene) -> str:
     hands = "the stage hands the next" if single else "each device hands its counterpart"
     down = next(message for message in scene.messages("pp") if message.to == NEXT_STAGE)
     each = size(down.bytes_per_call)
-    if scene.training:
-        times = "once" if down.calls == 1 else f"{number(down.calls)} times"
-        return (
-            f"Across {which}, {on}, {hands} {each} {times} forward and as often back per {scene.phase.unit}."
-        )
-    times = "" if down.calls == 1 else f" {number(down.calls)} times"
-    return f"Across {which}, {on}, {hands} {each}{times} per {scene.phase.unit}."
-
-
-NEXT_STAGE = 1
+    if not scene.training:
+        times = "" if down.calls == 1 else f" {number(down.calls)} times"
+        return f"Across {which}, {on}, {hands} {each}{times} per {scene.phase.unit}."
+    times = "once" if down.calls == 1 else f"{number(down.calls)} times"
+    tied = "".join(
+        f" The first and the last stage all-reduce the gradients of the embedding that both hold, "
+        f"{size(message.bytes_per_call)}."
+        for message in scene.messages("pp")
+        if message.to == ENDS
+    )
+    return f"Across {which}, {on}, {hands} {each} {times} forward and as often back per {scene.phase.unit}.{tied}"
 
 
 def _while(scene: Scene) -> str:

@@ -144,7 +144,7 @@ def test_a_map_stands_alone_with_its_steps_words_and_files():
     assert "splitmap.css" in piece
     assert "splitmap.js" in piece
     assert 'data-lit="s0 tp-0"' in piece
-    assert "reduce-scatter the sums" in words(Piece(piece))
+    assert "reduce-scatter their partial sums" in words(Piece(piece))
 
 
 def test_a_map_alone_knows_its_sizes():

@@ -4,6 +4,7 @@ import pytest
 from django.urls import reverse
 
 from calculators.families import WAYS, Case
+from calculators.maps import drawn
 from calculators.predict.models.catalogue import MODELS
 from calculators.predict.shapes import Phase
 from calculators.predict.traffic import pipeline_parallel, tensor_parallel
@@ -209,3 +210,17 @@ def test_a_number_in_a_table_is_the_number_in_the_chart(client):
     sent = number(table(response, "numbers")[5][1].split("(")[1].rstrip(")"))
     tp = next(trace for trace in figure(response, "traffic")["data"] if trace["name"].startswith("TP"))
     assert sent == tp["y"][tp["x"].index(8)]
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_the_picture_of_a_way_shows_the_bytes_of_its_calculation(way, phase):
+    shape = MODELS["mixtral-8x7b"].shape
+    case = Case(shape=shape, phase=phase, devices=4, batch=4, tokens=4096, micro_batches=2)
+
+    seen = drawn(case, way)
+
+    if phase is Phase.TRAINING and way.family in ("cp", "ep"):
+        assert seen is None
+    else:
+        assert seen.map.scene.sent.busiest_bytes == pytest.approx(way.traffic(case, 4).wire_bytes.item())

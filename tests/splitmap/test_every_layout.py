@@ -389,6 +389,15 @@ def test_a_layout_without_a_map_is_refused_in_a_sentence(layout, more, sentence)
     assert str(refused.value) == sentence
 
 
+def test_an_embedding_that_both_ends_hold_is_summed_by_them():
+    found = map_of_shape(Layout(pp=4), MODELS["gpt-3-175b"].shape, phase=Phase.TRAINING)
+
+    assert (
+        "The first and the last stage all-reduce the gradients of the embedding that both hold, "
+        in found.text
+    )
+
+
 def test_interleaved_stages_hold_several_runs_of_layers():
     found = map_of_shape(Layout(pp=2, vpp=2), LESSON)
 
