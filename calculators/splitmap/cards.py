@@ -22,6 +22,8 @@ MANY_DEVICES = 8
 MOST_SEGMENTS = 16
 MANY_STAGES = 4
 EDGE = 4.0
+BOLD = 1.1
+"""Bold letters are wider."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,9 @@ def draw_card(scene: Scene, device: Device, box: Box) -> list[str]:
     """The marks of one card."""
     frame = tag("rect", x=box.x, y=box.y, width=box.width, height=box.height, rx=5, class_="sm-frame")
     name = f"Device {device.rank}"
+    staged = f"{name} · stage {device.stage}"
+    if _names_stage(scene) and text_width(staged, 12) * BOLD <= box.width:
+        name = staged
     host = f"host {device.host}" if not hosts_are_boxes(scene) else ""
     if box.width < WIDE:
         model = Box(x=box.x + 6, y=box.y + TITLE, width=box.width - 12, height=_model_height(scene))
@@ -73,8 +78,7 @@ def draw_card(scene: Scene, device: Device, box: Box) -> list[str]:
     model = Box(x=box.x + PAD, y=box.y + PAD, width=box.width * 0.36, height=_model_height(scene))
     x, y = model.right + 12, box.y + 22
     beside = Box(x=x, y=0, width=box.right - x - EDGE, height=0)
-    stage = f" · stage {device.stage}" if scene.pp > 1 and len(scene.stage(0)) == 1 else ""
-    lines = [text(name + stage, x=x, y=y, class_="sm-name")]
+    lines = [text(name, x=x, y=y, class_="sm-name")]
     y += 16
     lines.append(text(_caption(scene, device, beside.width), x=x, y=y, class_="sm-caption"))
     if host:
@@ -82,6 +86,12 @@ def draw_card(scene: Scene, device: Device, box: Box) -> list[str]:
         lines.append(text(host, x=x, y=y, class_="sm-caption"))
     within = Box(x=x, y=y + 4, width=beside.width, height=0)
     return [frame, *_model(scene, device, model), *lines, *_shares(scene, device, within)]
+
+
+def _names_stage(scene: Scene) -> bool:
+    """Whether cards say their stage, since no line above several of them does."""
+    innermost = next((axis for axis in scene.order if getattr(scene.drawn, axis) > 1), "")
+    return scene.pp > 1 and innermost == "pp"
 
 
 def stripes_of(scene: Scene) -> int:

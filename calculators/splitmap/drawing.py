@@ -21,7 +21,7 @@ from calculators.splitmap.arranging import (
     Node,
     arrange,
 )
-from calculators.splitmap.cards import MANY_DEVICES, card_height, grouped, stripes_of
+from calculators.splitmap.cards import BOLD, MANY_DEVICES, card_height, grouped, stripes_of
 from calculators.splitmap.markup import group, tag, text, text_width
 from calculators.splitmap.scene import Scene
 
@@ -31,7 +31,6 @@ RETURN_LANE = 16.0  # beside the hosts, for the token's way back
 LINE = 17.0
 TAG_HEIGHT = 15.0
 RING = 8  # between the two sides of a ring, drawn flat
-BOLD = 1.15  # bold letters are wider
 
 
 @dataclass(frozen=True, kw_only=True)

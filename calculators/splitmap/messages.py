@@ -78,6 +78,10 @@ def sent_in(
         if most.calls:
             differ = not most.to and len({(m.calls, m.bytes_per_call) for m in versions}) > 1
             messages.append(replace(most, varies=differ))
+    if layout.zero == 3:  # weights are gathered before there are gradients
+        messages.sort(
+            key=lambda message: message.kind is Kind.REDUCE_SCATTER and message.axis in ("dp", "edp")
+        )
     return Sent(
         messages=tuple(messages),
         busiest_bytes=moved.wire_bytes.item(),

@@ -8,7 +8,7 @@ from calculators.splitmap.messages import Message
 from calculators.splitmap.scene import Device, Run, Scene
 
 MOST_TOLD_ONE_BY_ONE = 4
-TAGS = {"tp": "TP", "cp": "CP", "ep": "EP", "etp": "ETP", "pp": "PP", "dp": "DP", "edp": "EDP"}
+TAGS = {"tp": "TP", "cp": "CP", "ep": "EP", "etp": "ETP", "pp": "PP", "dp": "DP", "edp": "DP"}
 FAMILY_OF = {"tp": "tp", "cp": "cp", "ep": "ep", "etp": "tp", "pp": "pp", "dp": "dp", "edp": "dp"}
 """Axis → the family whose colour it has."""
 NEXT_STAGE, PREVIOUS_STAGE, ENDS = 1, -1, 2
@@ -43,7 +43,7 @@ def tag_of(scene: Scene, axis: str) -> str:
     """The short name of an axis, as the picture has it on its lines."""
     if axis == "tp" and scene.layout.sp:
         return "TP+SP"
-    if axis == "dp" and scene.layout.zero:
+    if axis in ("dp", "edp") and scene.layout.zero:
         return f"ZeRO-{scene.layout.zero}"
     if axis == "dp" and scene.layout.dp == 1:
         return "grads"  # of devices that share a sequence
