@@ -5,6 +5,8 @@ from __future__ import annotations
 from calculators.predict.shapes import Layout, ModelShape, Phase
 
 MOST_DEVICES = 64
+MOST_OF_REPLICAS = 32
+"""Devices of a layout all of whose replicas are drawn."""
 MOST_COUNTED = 4096
 """Devices of a layout of which only some replicas are drawn."""
 AXES = ("tp", "cp", "dp", "pp")
@@ -46,14 +48,15 @@ def check(
 def drawn_replicas(layout: Layout) -> int | None:
     """How many replicas of the model are drawn: all while they can be read, else two or one; None if not even that.
 
-    Replicas are alike, so that the others need no picture. Experts that are spread over several keep those together.
+    Replicas are alike, so that the others need no picture; experts that are spread over several need them all.
     """
     model = layout.tp * layout.cp * layout.pp
-    if layout.world_size <= MOST_DEVICES:
+    spread = layout.ep * layout.etp > 1
+    if layout.world_size <= (MOST_DEVICES if spread or layout.dp == 1 else MOST_OF_REPLICAS):
         return layout.dp
-    if layout.ep * layout.etp > 1 or layout.world_size > MOST_COUNTED:
+    if spread or layout.world_size > MOST_COUNTED:
         return None
-    fitting = [replicas for replicas in (2, 1) if replicas < layout.dp and model * replicas <= MOST_DEVICES]
+    fitting = [replicas for replicas in (2, 1) if replicas <= layout.dp and model * replicas <= MOST_DEVICES]
     return fitting[0] if fitting else None
 
 

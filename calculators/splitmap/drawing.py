@@ -21,7 +21,7 @@ from calculators.splitmap.arranging import (
     Node,
     arrange,
 )
-from calculators.splitmap.cards import BOLD, MANY_DEVICES, card_height, grouped, stripes_of
+from calculators.splitmap.cards import BOLD, MANY_DEVICES, Cards, stripes_of
 from calculators.splitmap.markup import group, tag, text, text_width
 from calculators.splitmap.scene import Scene
 
@@ -63,12 +63,13 @@ class _Drawing:
         returns = scene.sent.return_calls > 0 and _one_pipeline(scene)
         self.lane = RETURN_LANE if returns else 0.0
         self.inner = Box(x=MARGIN, y=MARGIN, width=WIDTH - 2 * MARGIN - self.lane, height=0)
+        self.cards = Cards(scene)
         self.root = arrange(
             scene,
             x=self.inner.x,
             y=self.inner.y,
             width=self.inner.width,
-            card_height=lambda width: card_height(scene, width),
+            card_height=self.cards.height,
         )
 
     def svg(self) -> str:
@@ -122,7 +123,7 @@ class _Drawing:
             if not node.children:
                 device = node.devices[0]
                 lit = self.lit is None or device.stage in self.lit.stages
-                yield grouped(self.scene, device, node.box, self._state(lit))
+                yield self.cards.draw(device, node.box, self._state(lit))
 
     def _lanes(self) -> Iterator[str]:
         named: set[tuple[str, int | None]] = set()
