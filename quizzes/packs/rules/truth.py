@@ -103,12 +103,14 @@ def findings(packs: Sequence[CheckedPack]) -> Iterator[Doubt]:
                     yield at_pack(pack, rule, f"{belief.id}: {message}")
 
 
+_STEM = ("symptom", "prompt", "hints", "explanation")
+
+
 def _read_of(question: CheckedQuestion) -> Iterator[str]:
-    content = question.content
+    texts = list(question.content.texts())
     # A stem and its explanation may save each other's sentences: they are read together.
-    yield "\n\n".join([content.symptom, content.prompt, *content.hints, content.explanation])
-    for option in (*getattr(content, "choices", ()), *getattr(content, "wrong", ())):
-        yield getattr(option, "feedback", "")
+    yield "\n\n".join(text for place, text in texts if place[0] in _STEM)
+    yield from (text for place, text in texts if place[0] not in _STEM)
 
 
 _END = re.compile(r"(?<=[.?!])\s+|\n\s*\n")
