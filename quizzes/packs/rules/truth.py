@@ -107,10 +107,10 @@ _STEM = ("symptom", "prompt", "hints", "explanation")
 
 
 def _read_of(question: CheckedQuestion) -> Iterator[str]:
-    texts = list(question.content.texts())
+    passages = list(question.content.texts())
     # A stem and its explanation may save each other's sentences: they are read together.
-    yield "\n\n".join(text for place, text in texts if place[0] in _STEM)
-    yield from (text for place, text in texts if place[0] not in _STEM)
+    yield "\n\n".join(passage.text for passage in passages if passage.place[0] in _STEM)
+    yield from (passage.text for passage in passages if passage.place[0] not in _STEM)
 
 
 _END = re.compile(r"(?<=[.?!])\s+|\n\s*\n")
