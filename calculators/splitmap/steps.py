@@ -161,6 +161,8 @@ def _everybody(scene: Scene) -> str:
 
 
 def _alone(scene: Scene, layers: str, stage: int) -> str:
+    if scene.layout.zero == 3 and scene.is_sharded:
+        return f"each replica works through {layers} on its own sequences, and drops what it gathered after each."
     if scene.layout.dp > 1:
         return f"each replica works through {layers} on its own sequences, and waits for nobody."
     return f"device {scene.stage(stage)[0].rank} works through {layers}, alone."

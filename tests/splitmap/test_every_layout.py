@@ -218,6 +218,16 @@ def test_every_step_says_something_else_and_can_be_drawn(maps):
             ET.fromstring(step.svg)
 
 
+def test_colour_is_never_the_only_sign_of_a_family(pictures):
+    for found, root in pictures:
+        for exchange in of_class(root, "sm-exchange"):
+            tags = [line.text for line in of_class(exchange, "sm-tag")]
+            many = len(found.scene.devices) > MANY_DEVICES or found.scene.layout.pp > 4
+            assert tags or many, found.scene.layout
+        for bar in of_class(root, "sm-held"):
+            assert "family" in bar.get("class") or "unsplit" in bar.get("class")
+
+
 def test_what_travels_is_in_the_picture_and_in_the_words(pictures):
     for found, root in pictures:
         said = " ".join(line.text for line in of_class(root, "sm-message"))
@@ -285,6 +295,25 @@ def test_sequence_parallel_devices_send_what_their_family_predicts(phase):
 
     assert sum(message.calls for message in found.scene.messages("tp")) == moved.calls.item()
     assert found.sentences[-1] == f"Each device sends {size(moved.wire_bytes.item())} per {phase.unit}."
+
+
+def test_a_step_of_each_zero_stage_tells_who_gathers_what_and_when():
+    captions = {
+        zero: [
+            step.caption for step in split_map(Layout(dp=4, zero=zero), layers=8, phase=Phase.TRAINING).steps
+        ]
+        for zero in range(4)
+    }
+
+    assert captions[0][-1] == (
+        "The replicas all-reduce their gradients: each has the average, and takes the same step."
+    )
+    assert captions[1] == [captions[2][0].replace("ZeRO-2", "ZeRO-1"), *captions[2][1:]]
+    assert captions[1][-1] == "An all-gather gives everybody the updated weights of all parts."
+    assert captions[3][1] == (
+        "Forward: before each of layers 0–7 its parts are all-gathered, and every device has it whole for its turn."
+    )
+    assert captions[3][-1].startswith("A reduce-scatter averages the gradients: ")
 
 
 def test_replicas_that_answer_say_nothing_to_each_other():
