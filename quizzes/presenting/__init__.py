@@ -10,6 +10,7 @@ from quizzes import markdown
 from quizzes.models import Misconception, Question, Response, Serving, Verification
 from quizzes.numbers import display
 from quizzes.presenting.kinds import Entered, Given, block, form_of, judged
+from quizzes.presenting.maps import map_of_answer
 from quizzes.presenting.shown import Belief, Feedback, Link, LitCue, Measured, ShownQuestion
 from quizzes.questions import AnswerProblem, AnyQuestion, fill, words_after, words_for
 
@@ -77,6 +78,7 @@ def explain(
         lessons=[lesson_link(name) for name in content.lessons],
         measure=experiment_link(verify.lab) if verify and verify.lab else None,
         measured=_measured(question.verification) if question.verification else None,
+        map=map_of_answer(question.about.get("facts", {})) if question.about.get("facts") else None,
         calculator=(
             Link(name="Calculate it", address=fill(content.calculator, serving.params))
             if content.calculator

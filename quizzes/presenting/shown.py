@@ -206,6 +206,7 @@ class Feedback:
     lessons: list[Link]
     measure: Link | None
     measured: Measured | None
+    map: SafeString | None
     calculator: Link | None
     stored_elsewhere: bool = False
 
