@@ -1,4 +1,4 @@
-"""The built-in packs with measured templates: each expression is the key, and what the lab predicts for its own runs."""
+"""Measured templates of the built-in packs: each expression is the key, and what the lab predicts for its own runs."""
 
 from collections.abc import Iterator
 from pathlib import Path
