@@ -361,6 +361,16 @@ def _answered(learner: Learner) -> QuerySet[Question]:
     return Question.objects.filter(status=Question.Status.LIVE, revisions__responses__learner_id=learner.pk)
 
 
+def questions_by_tag() -> dict[str, list[Question]]:
+    """Live questions of every tag, pack by pack in their order."""
+    found: dict[str, list[Question]] = {}
+    live = Question.objects.filter(status=Question.Status.LIVE).select_related("pack")
+    for question in live.order_by("pack__position", "position").only("slug", "position", "about", "pack"):
+        for tag in question.about.get("tags", ()):
+            found.setdefault(tag, []).append(question)
+    return found
+
+
 def disputed_questions() -> list[Question]:
     """Questions that a measurement speaks against, for whoever answers for them."""
     return list(Question.objects.disputed().select_related("pack", "verification"))

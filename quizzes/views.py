@@ -1,6 +1,7 @@
 """Practice pages: the packs, one question, and why an answer was right or wrong."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 from uuid import UUID
@@ -18,6 +19,7 @@ from quizzes.expressions import ExpressionError
 from quizzes.models import Pack, Question, Response, Serving
 from quizzes.presenting import Feedback, ShownQuestion, explain, question_address, show
 from quizzes.questions import AnswerProblem, DrawError
+from quizzes.subjects import SUBJECTS, Subject
 from tutor.htmx import HtmxHttpRequest, render_page
 
 MAX_CHOSEN = 20
@@ -30,7 +32,35 @@ def index(request: HtmxHttpRequest) -> HttpResponse:
     verifying.catch_up()
     packs = bank.packs_with_progress(request.user)
     disputed = bank.disputed_questions() if request.user.is_staff else ()
-    return render_page(request, "quizzes/index.html", {"packs": packs, "disputed": disputed})
+    context: dict[str, object] = {
+        "packs": packs,
+        "disputed": disputed,
+        "groups": _subjects(bank.questions_by_tag()),
+    }
+    return render_page(request, "quizzes/index.html", context)
+
+
+@require_GET
+def subject(request: HtmxHttpRequest, tag: str) -> HttpResponse:
+    """The questions about one subject, from all packs; their titles stay hidden until they are answered."""
+    if tag not in SUBJECTS:
+        raise Http404(f"There is no subject {tag}.")
+    by_tag = bank.questions_by_tag()
+    context: dict[str, object] = {
+        "subject": SUBJECTS[tag],
+        "questions": by_tag.get(tag, []),
+        "groups": _subjects(by_tag),
+    }
+    return render_page(request, "quizzes/subject.html", context)
+
+
+def _subjects(by_tag: Mapping[str, list[Question]]) -> dict[str, list[tuple[Subject, int]]]:
+    """The subjects that have questions, by group, with how many."""
+    groups: dict[str, list[tuple[Subject, int]]] = {}
+    for subject in SUBJECTS.values():
+        if count := len(by_tag.get(subject.tag, ())):
+            groups.setdefault(subject.group, []).append((subject, count))
+    return groups
 
 
 @never_cache
