@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from calculators.answers import answer
+from calculators.answers import TrafficAnswer, answer
 from calculators.forms import SplitMapForm
 from calculators.maps import Picture
 from calculators.maps import picture as picture_of
@@ -81,10 +81,19 @@ def _traffic(request: HttpRequest, *, key: str, defaults: Mapping[str, str]) -> 
         "form": form,
         "shown": [form[name] for name in TRAFFIC_FIELDS],
         "kept": [form[name] for name in form.fields if name not in TRAFFIC_FIELDS],
-        "answer": answer(form.case) if valid else None,
+        "answer": _answer(form) if valid else None,
         "query": form.address if valid else "",
     }
     return render_to_string("calculators/inline_traffic.html", context, request=request)
+
+
+def _answer(form: TrafficForm) -> TrafficAnswer | None:
+    """The two ways that the form compares; None for a model that has nothing which one of them splits."""
+    ways = {name: form.cleaned_data[name] for name in ("first", "second")}
+    try:
+        return answer(form.case, **ways)
+    except ValueError:
+        return None
 
 
 def _map(request: HttpRequest, *, key: str, defaults: Mapping[str, str], names: Sequence[str]) -> SafeString:

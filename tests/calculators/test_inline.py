@@ -179,3 +179,12 @@ def test_a_step_beyond_the_last_is_the_last(client):
     response = client.get(reverse("calculators:split-map"), {"step": "900"})
 
     assert response.context["picture"].number == len(response.context["picture"].steps)
+
+
+def test_a_lessons_traffic_compares_the_two_ways_that_it_names(rf):
+    html = inline_calculator(
+        "traffic", {"first": "tp-sp", "second": "cp", "phase": "training", "devices": "4"}, rf.get("/")
+    )
+
+    assert "TP+SP to CP" in " ".join(html.split()) or "SP to CP" in " ".join(html.split())
+    assert "family-cp" in html

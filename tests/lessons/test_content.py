@@ -304,11 +304,6 @@ def test_every_question_is_asked_in_one_lesson_only():
     assert len(asked) == len(set(asked))
 
 
-def test_the_lessons_follow_one_another():
-    assert list(catalogue.lessons()) == SLUGS
-    assert [lesson.next for lesson in catalogue.lessons().values()] == [PP, BOTH, None]
-
-
 def test_the_experiment_of_the_trap_takes_the_setting_that_the_lesson_names():
     assert experiment("tensor-training").qkv is Qkv.FUSED
     assert 'qkv = "separate"' in catalogue.lessons()[TP].body.html

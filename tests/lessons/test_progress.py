@@ -91,6 +91,14 @@ def test_a_broken_lesson_says_so_and_the_others_are_shown(client, tmp_path, monk
     assert any("broken.md, line" in str(error) for error in run_checks(tags=["lessons"]))
 
 
+@pytest.mark.django_db
+def test_a_lesson_reads_on_while_the_bank_is_empty(client):
+    response = client.get("/lessons/tp-or-pp/")
+
+    assert response.status_code == 200
+    assert "The question tp-or-pp/bytes-ratio is not in the bank." in response.content.decode()
+
+
 def test_a_false_sentence_in_a_lesson_is_a_defect_with_its_line(tmp_path, monkeypatch):
     lesson_file(tmp_path, body="## Why\n\nWith data parallelism a full copy sits on each GPU.\n")
     monkeypatch.setattr(catalogue, "CONTENT", tmp_path)

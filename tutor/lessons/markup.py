@@ -96,6 +96,9 @@ def read(text: str, *, names: Mapping[str, float], terms: Mapping[str, Term]) ->
     html = html.replace(
         '<div class="scroll">', '<div class="scroll" tabindex="0" role="group" aria-label="Table">'
     )
+    html = html.replace(
+        '<div class="math-block">', '<div class="math-block" tabindex="0" role="group" aria-label="Formula">'
+    )
     html = _SPLIT_THOUSANDS.sub(",", html)
     html = _LOOSE_MARK.sub("</math>\u2060", html)
     html = html.replace(
