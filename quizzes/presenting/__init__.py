@@ -78,7 +78,7 @@ def explain(
         lessons=[lesson_link(name) for name in content.lessons],
         measure=experiment_link(verify.lab) if verify and verify.lab else None,
         measured=_measured(question.verification) if question.verification else None,
-        map=map_of_answer(question.about.get("facts", {})) if question.about.get("facts") else None,
+        drawn=map_of_answer(question.about.get("facts", {})) if question.about.get("facts") else None,
         calculator=(
             Link(name="Calculate it", address=fill(content.calculator, serving.params))
             if content.calculator

@@ -1,6 +1,7 @@
 """The right answer as a picture: the split map of what the advisor makes of a scenario's facts."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from django.utils.safestring import SafeString
@@ -9,21 +10,34 @@ from calculators.inline import map_of_layout
 from calculators.predict.advisor import Advice, Facts, Technique, advise
 from quizzes.packs.rules.advice import facts_of
 
+HIDDEN_SIZE = 4096
+"""Of the model that every split map draws, unless it is told otherwise."""
 MOST_DEVICES = 64
 _AXES = ("dp", "tp", "pp", "cp", "ep")
 
 
-def map_of_answer(facts: Mapping[str, str]) -> SafeString | None:
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """The picture, and the sizes it was drawn for: a scenario's facts say what is split, seldom how wide it is."""
+
+    html: SafeString
+    layers: str
+    hidden_size: int
+
+
+def map_of_answer(facts: Mapping[str, str]) -> Drawn | None:
     """The map of the layout that the facts lead to; None where they do not say how large it is."""
     return _drawn(tuple(sorted(facts.items())))
 
 
 @lru_cache(maxsize=512)  # the same for every learner
-def _drawn(facts: tuple[tuple[str, str], ...]) -> SafeString | None:
+def _drawn(facts: tuple[tuple[str, str], ...]) -> Drawn | None:
     try:
         known = facts_of(dict(facts))
         layout = layout_of(known, advise(known))
-        return map_of_layout(layout) if layout else None
+        if layout is None:
+            return None
+        return Drawn(html=map_of_layout(layout), layers=layout["layers"], hidden_size=HIDDEN_SIZE)
     except ValueError:  # a layout that has no map
         return None
 

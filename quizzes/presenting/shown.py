@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from django.utils.safestring import SafeString
 
+from quizzes.presenting.maps import Drawn
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShownOption:
@@ -206,7 +208,7 @@ class Feedback:
     lessons: list[Link]
     measure: Link | None
     measured: Measured | None
-    map: SafeString | None
+    drawn: Drawn | None
     calculator: Link | None
     stored_elsewhere: bool = False
 

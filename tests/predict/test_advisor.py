@@ -433,3 +433,12 @@ class TestFacts:
         assert Facts(speed_over_alone=0.9).one_fits is True
         assert Facts(overflow="stack").one_fits is False
         assert Facts().one_fits is None
+
+
+@pytest.mark.parametrize(("tp", "says"), [(8, "Take TP 16"), (16, "in the same group"), (4, "up to TP 8")])
+def test_a_cache_is_shared_by_tokens_only_where_heads_are_held_twice(tp, says):
+    facts = Facts(
+        phase="serving", overflow="kv-cache", tp=tp, kv_heads=8, hosts=2, devices_per_host=8, fits=True
+    )
+
+    assert says in advise(facts).says

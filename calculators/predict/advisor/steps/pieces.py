@@ -203,6 +203,16 @@ def _kv_cache(facts: Facts) -> Outcome:
             against=against,
             sources=("vLLM issues 10517 and 2418",),
         )
+    if facts.tp and facts.kv_heads and facts.tp < 2 * facts.kv_heads:  # no head is held twice: rule R15
+        return Outcome(
+            technique=T.CONTEXT,
+            finding=F.KV_CACHE,
+            says=f"Take TP {2 * facts.kv_heads}, and share the cache by tokens: decode context parallelism of size 2.",
+            why=f"{why} At TP {facts.tp} each rank holds one key-value head and nobody a copy, so there are no ranks to "
+            "share its tokens.",
+            against={**against, R.MORE_TENSOR: "Alone, it would only hold the same heads twice."},
+            sources=("vLLM docs/serving/context_parallel_deployment.md", "rule R15"),
+        )
     return Outcome(
         technique=T.CONTEXT,
         finding=F.KV_CACHE,
