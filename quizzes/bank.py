@@ -264,11 +264,12 @@ class PackProgress:
 def packs_with_progress(learner: Learner) -> list[PackProgress]:
     """Every pack with live questions, in order, with the count of those the learner has answered."""
     live = Q(questions__status=Question.Status.LIVE)
-    packs = Pack.objects.annotate(live=Count("questions", filter=live, distinct=True)).filter(live__gt=0)
+    counted = Pack.objects.annotate(live=Count("questions", filter=live, distinct=True)).filter(live__gt=0)
+    packs = counted.order_by("position", "title")  # a model's own order is not kept where rows are grouped
     seen: dict[int, int] = {}
     if learner.is_authenticated:
-        counted = _answered(learner).values("pack").annotate(count=Count("pk", distinct=True))
-        seen = dict(counted.values_list("pack", "count"))
+        answered = _answered(learner).values("pack").annotate(count=Count("pk", distinct=True))
+        seen = dict(answered.values_list("pack", "count"))
     return [PackProgress(pack=pack, questions=pack.live, seen=seen.get(pack.pk, 0)) for pack in packs]
 
 

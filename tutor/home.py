@@ -13,6 +13,7 @@ from quizzes import bank
 from quizzes.bank import PackProgress
 from tutor.lessons import catalogue
 from tutor.lessons.loader import Lesson
+from tutor.lessons.progress import Progress, progress_of
 
 Reader = AbstractBaseUser | AnonymousUser
 
@@ -30,7 +31,7 @@ class Step:
 class Home:
     """Everything on the first page for one reader."""
 
-    lessons: tuple[Lesson, ...]
+    reading: Progress
     packs: tuple[PackProgress, ...]
     last_run: Run | None
 
@@ -55,12 +56,17 @@ class Home:
                 address=reverse("calculators:run", args=[self.last_run.id]),
             )
         practised = any(p.seen for p in self.packs)
-        if not practised and not self.last_run and self.lessons:
-            first = self.lessons[0]
+        if (lesson := self.reading.next) and self.reading.read:
             return Step(
-                reason=f"New here? {first.title} takes {first.minutes} minutes and asks you as it goes.",
+                reason=f"You have read {self.reading.read} of {len(self.reading.lessons)} lessons.",
+                action=f"Go on with {lesson.title}",
+                address=reverse("lessons:lesson", args=[lesson.slug]),
+            )
+        if lesson and not practised and not self.last_run:
+            return Step(
+                reason=f"New here? {lesson.title} takes {lesson.minutes} minutes and asks you as it goes.",
                 action="Read the first lesson",
-                address=reverse("lessons:lesson", args=[first.slug]),
+                address=reverse("lessons:lesson", args=[lesson.slug]),
             )
         if not self.last_run:
             return Step(
@@ -78,7 +84,7 @@ class Home:
 def home_of(reader: Reader) -> Home:
     """The first page as `reader` should see it."""
     return Home(
-        lessons=tuple(catalogue.lessons().values()),
+        reading=progress_of(reader, catalogue.lessons()),
         packs=tuple(bank.packs_with_progress(reader)),
         last_run=_last_run(reader),
     )

@@ -67,6 +67,21 @@ def test_the_list_says_what_comes_next_and_how_many_minutes_are_left(reader):
 
 
 @pytest.mark.django_db
+def test_the_first_page_names_the_next_lessons_and_where_to_go_on(reader):
+    lessons = list(catalogue.lessons().values())
+    reader.post(reverse("lessons:read", args=[lessons[0].slug]))
+
+    home = " ".join(reader.get("/").content.decode().split())
+
+    assert f"You have read 1 of {len(lessons)} lessons." in home
+    assert f"Go on with {lessons[1].title}" in home
+    assert f"All {len(lessons)} lessons" in home
+    for lesson in lessons[1:5]:
+        assert reverse("lessons:lesson", args=[lesson.slug]) in home
+    assert reverse("lessons:lesson", args=[lessons[5].slug]) not in home
+
+
+@pytest.mark.django_db
 def test_a_visitor_reads_everything_and_is_asked_to_sign_in_to_be_remembered(client):
     assert "Read. Next:" not in page(client, TP)
 

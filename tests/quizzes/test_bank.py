@@ -3,9 +3,10 @@
 import io
 
 import pytest
+from django.contrib.auth.models import AnonymousUser
 from django.core.management import CommandError, call_command
 
-from quizzes.bank import import_pack, load_builtin_packs
+from quizzes.bank import import_pack, load_builtin_packs, packs_with_progress
 from quizzes.models import Misconception, Pack, Question, Revision
 from quizzes.packs.checking import check_pack
 from quizzes.packs.findings import PackError
@@ -223,3 +224,12 @@ def test_two_packs_that_come_with_the_site_may_borrow_from_each_other(write_pack
     monkeypatch.setattr("quizzes.bank.BUILTIN", folder.parent)
 
     assert [report.pack.slug for report in load_builtin_packs()] == ["tiny", "other"]
+
+
+def test_packs_are_listed_in_the_order_in_which_they_came(write_pack, django_user_model):
+    for position, name in enumerate(("zebra", "ant", "mole")):
+        header = HEADER.replace("id: tiny", f"id: {name}").replace("A tiny pack", name)
+        import_pack(check_pack(write_pack(header=header, name=name)), position=position)
+
+    for learner in (AnonymousUser(), django_user_model.objects.create_user("ada")):
+        assert [progress.pack.slug for progress in packs_with_progress(learner)] == ["zebra", "ant", "mole"]

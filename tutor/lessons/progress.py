@@ -10,6 +10,8 @@ from tutor.lessons.loader import Lesson
 from tutor.lessons.models import Reading
 
 Reader = AbstractBaseUser | AnonymousUser
+COMING = 4
+"""Lessons that a page names when it does not list them all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,11 @@ class Progress:
     def next(self) -> Lesson | None:
         """The first lesson that was not read, in reading order; None at the end."""
         return next((lesson for slug, lesson in self.lessons.items() if slug not in self.read_at), None)
+
+    @property
+    def coming(self) -> list[Lesson]:
+        """The next few that were not read, in reading order."""
+        return [lesson for slug, lesson in self.lessons.items() if slug not in self.read_at][:COMING]
 
     @property
     def minutes_left(self) -> int:

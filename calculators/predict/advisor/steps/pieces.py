@@ -208,7 +208,7 @@ def _kv_cache(facts: Facts) -> Outcome:
             technique=T.CONTEXT,
             finding=F.KV_CACHE,
             says=f"Take TP {2 * facts.kv_heads}, and share the cache by tokens: decode context parallelism of size 2.",
-            why=f"{why} At TP {facts.tp} each rank holds one key-value head and nobody a copy, so there are no ranks to "
+            why=f"{why} At TP {facts.tp} each rank holds one key-value head and nobody a copy: no ranks could "
             "share its tokens.",
             against={**against, R.MORE_TENSOR: "Alone, it would only hold the same heads twice."},
             sources=("vLLM docs/serving/context_parallel_deployment.md", "rule R15"),
