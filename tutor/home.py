@@ -12,7 +12,6 @@ from calculators.runs import ledger, title_of
 from quizzes import bank
 from quizzes.bank import PackProgress
 from tutor.lessons import catalogue
-from tutor.lessons.loader import Lesson
 from tutor.lessons.progress import Progress, progress_of
 
 Reader = AbstractBaseUser | AnonymousUser
