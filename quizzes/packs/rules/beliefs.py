@@ -27,7 +27,7 @@ def findings(packs: Sequence[CheckedPack]) -> Iterator[Doubt]:
                 yield at_pack(pack, "misconception", f"The misconception {belief.id} has no lesson to read.")
         for question in pack.questions:
             for option in getattr(question.content, "choices", ()):
-                if option.credit < 1 and option.misconception is None and question.content.type == "single":
+                if option.credit < 1 and option.misconception is None:
                     yield at_question(
                         pack, question, "unbound", f"the wrong option {option.id} reveals no misconception."
                     )
