@@ -100,6 +100,7 @@ def _walk() -> list[dict[str, object]]:
     from calculators.lab.spec import experiment
     from calculators.lab.store import open_ledger, submit
     from calculators.pages import CALCULATORS
+    from tutor.lessons.catalogue import lessons
     from tutor.management.commands.start import prepare
 
     settings.ALLOWED_HOSTS = ["testserver"]
@@ -123,11 +124,11 @@ def _walk() -> list[dict[str, object]]:
         "home": "/",
         "sign-in": "/sign-in",
         "lessons": "/lessons/",
-        "lesson TP": "/lessons/tensor-parallelism/",
-        "lesson PP": "/lessons/pipeline-parallelism/",
-        "lesson TP or PP?": "/lessons/tp-or-pp/",
+        **{f"lesson {lesson.title}": f"/lessons/{slug}/" for slug, lesson in lessons().items()},
+        "cheat sheet": "/cheat-sheet/",
         "glossary": "/glossary/",
         "practice": "/practice/",
+        "a subject": "/practice/by-subject/symptom-wide-layer/",
         "the pack": "/practice/tp-or-pp/",
         "a question": "/practice/tp-or-pp/wide-ffn-batch-one/",
         "an answer judged": _answered(client, "/practice/tp-or-pp/many-layers-each-fits/"),

@@ -102,6 +102,12 @@ def test_runs_are_filtered_as_one_types_and_two_of_them_compared(site, owner, co
     assert complaints == []
 
 
+def listened_to(page, field):
+    """Wait until htmx listens to a field that has just come: a script may change it sooner than anybody could."""
+    page.wait_for_function("id => 'htmx-internal-data' in document.getElementById(id)", arg=field)
+    page.wait_for_function("!document.querySelector('.htmx-request, .htmx-swapping, .htmx-settling')")
+
+
 @pytest.mark.timeout(180)
 def test_the_form_asks_for_what_the_chosen_job_reads(site, owner, complaints):
     owner.goto(f"{site.origin}/runs/new")
@@ -113,13 +119,14 @@ def test_the_form_asks_for_what_the_chosen_job_reads(site, owner, complaints):
     expect(owner.get_by_label("Query, key, value")).to_have_count(0)
     expect(owner.locator("#forecast h2")).to_contain_text("Pipeline parallelism")
     expect(owner.get_by_label("Layers")).to_have_value("6")
+    listened_to(owner, "id_phase")
     owner.get_by_label("Phase").select_option("training")
     expect(owner.get_by_label("Schedule")).to_be_visible()
+    listened_to(owner, "id_hosts")
     owner.get_by_label("Emulated hosts").fill("2")
     owner.get_by_label("Emulated hosts").blur()
     expect(owner.get_by_label("Link speed [Mbit/s]")).to_be_visible()
-    # Typed by a script, a key may come between the new fields and htmx's listening to them.
-    owner.wait_for_function("!document.querySelector('.htmx-request, .htmx-swapping, .htmx-settling')")
+    listened_to(owner, "id_hosts")
     owner.get_by_label("Layers").fill("none")
     expect(owner.locator("#forecast")).to_contain_text("layers is “none”, but it must be a whole number")
     assert complaints == []
