@@ -6,7 +6,7 @@ Every query of the quizzes' tables stands here or, for answering, in `sessions`.
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -362,14 +362,20 @@ def _answered(learner: Learner) -> QuerySet[Question]:
     return Question.objects.filter(status=Question.Status.LIVE, revisions__responses__learner_id=learner.pk)
 
 
-def questions_by_tag() -> dict[str, list[Question]]:
-    """Live questions of every tag, pack by pack in their order."""
-    found: dict[str, list[Question]] = {}
-    live = Question.objects.filter(status=Question.Status.LIVE).select_related("pack")
-    for question in live.order_by("pack__position", "position").only("slug", "position", "about", "pack"):
-        for tag in question.about.get("tags", ()):
-            found.setdefault(tag, []).append(question)
+def questions_by_tag() -> dict[str, list[int]]:
+    """The keys of the live questions of every tag, pack by pack in their order."""
+    found: dict[str, list[int]] = {}
+    live = Question.objects.filter(status=Question.Status.LIVE).order_by("pack__position", "position")
+    for key, tags in live.values_list("pk", "about__tags"):  # the tags alone: the rest of it is long
+        for tag in tags or ():
+            found.setdefault(tag, []).append(key)
     return found
+
+
+def questions_of(keys: Sequence[int]) -> list[Question]:
+    """These questions with their packs, in this order."""
+    found = Question.objects.select_related("pack").in_bulk(list(keys))
+    return [found[key] for key in keys if key in found]
 
 
 def disputed_questions() -> list[Question]:

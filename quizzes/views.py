@@ -1,7 +1,7 @@
 """Practice pages: the packs, one question, and why an answer was right or wrong."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 from uuid import UUID
@@ -48,13 +48,13 @@ def subject(request: HtmxHttpRequest, tag: str) -> HttpResponse:
     by_tag = bank.questions_by_tag()
     context: dict[str, object] = {
         "subject": SUBJECTS[tag],
-        "questions": by_tag.get(tag, []),
+        "questions": bank.questions_of(by_tag.get(tag, [])),
         "groups": _subjects(by_tag),
     }
     return render_page(request, "quizzes/subject.html", context)
 
 
-def _subjects(by_tag: Mapping[str, list[Question]]) -> dict[str, list[tuple[Subject, int]]]:
+def _subjects(by_tag: Mapping[str, Sequence[int]]) -> dict[str, list[tuple[Subject, int]]]:
     """The subjects that have questions, by group, with how many."""
     groups: dict[str, list[tuple[Subject, int]]] = {}
     for subject in SUBJECTS.values():
