@@ -27,6 +27,7 @@ def claim_until_empty(url, owner, gate, say):
                 return
             continue
         say.put((owner, run.id, run.attempt))
+        time.sleep(0.002)  # a run takes longer than that; without it one process may take them all
 
 
 def still_queued(sessions):
