@@ -13,8 +13,10 @@ from calculators.splitmap.drawing import Lit, draw
 from calculators.splitmap.scene import Scene, make_scene
 from calculators.splitmap.steps import walk
 
-__all__ = ["SplitMap", "Step", "map_of_shape", "split_map"]
+__all__ = ["HIDDEN_SIZE", "SplitMap", "Step", "map_of_shape", "split_map"]
 
+HIDDEN_SIZE = 4096
+"""Of the model that is drawn where none is given."""
 PER_TOKEN = 2
 """Experts that a token of a drawn model visits, where there are as many."""
 
@@ -84,7 +86,7 @@ def split_map(
     batch: int | None = None,
     tokens: int = 1,
     micro_batches: int = 1,
-    hidden_size: int = 4096,
+    hidden_size: int = HIDDEN_SIZE,
     bytes_per_element: int = 2,
     experts: int = 0,
     context: str = "ring",

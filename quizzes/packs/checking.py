@@ -50,6 +50,7 @@ class CheckedPack:
 
     header: PackHeader
     questions: list[CheckedQuestion]
+    belief_lines: dict[str, int] = field(default_factory=dict)  # of pack.yaml, by misconception
     warnings: list[Finding] = field(default_factory=list)
 
 
@@ -66,7 +67,11 @@ def check_pack(folder: Path) -> CheckedPack:
     findings = list(dict.fromkeys(findings))
     if any(finding.severity == "error" for finding in findings) or header is None:
         raise PackError(findings)
-    return CheckedPack(header=header, questions=questions, warnings=sorted(findings))
+    lines = {
+        belief.id: documents["pack.yaml"].line(("misconceptions", index))
+        for index, belief in enumerate(header.misconceptions)
+    }
+    return CheckedPack(header=header, questions=questions, belief_lines=lines, warnings=sorted(findings))
 
 
 # --- files --------------------------------------------------------------------------------------------

@@ -8,10 +8,9 @@ from django.utils.safestring import SafeString
 
 from calculators.inline import map_of_layout
 from calculators.predict.advisor import Advice, Facts, Technique, advise
-from quizzes.packs.rules.advice import facts_of
+from calculators.splitmap import HIDDEN_SIZE
+from quizzes.facts import facts_of
 
-HIDDEN_SIZE = 4096
-"""Of the model that every split map draws, unless it is told otherwise."""
 MOST_DEVICES = 64
 _AXES = ("dp", "tp", "pp", "cp", "ep")
 

@@ -1,15 +1,13 @@
 """The right answer drawn: a map where the facts say how large it is, and never before the answer."""
 
-import inspect
 import re
 
 import pytest
 
 from calculators.predict.advisor import Facts, advise
-from calculators.splitmap import split_map
 from quizzes.bank import import_pack
 from quizzes.packs.checking import check_pack
-from quizzes.presenting.maps import HIDDEN_SIZE, layout_of, map_of_answer
+from quizzes.presenting.maps import layout_of, map_of_answer
 from tests.quizzes.test_rules import HEADER, WIDE
 
 
@@ -61,9 +59,3 @@ def test_the_map_comes_with_feedback_and_not_before(write_pack, client, django_u
     assert "The right answer as a picture" in told
     assert "<svg" in told.partition("<main")[2]
     assert "bytes are those of a model with" in told
-
-
-def test_the_sizes_that_are_told_are_those_that_maps_are_drawn_for():
-    default = inspect.signature(split_map).parameters["hidden_size"].default
-
-    assert default == HIDDEN_SIZE

@@ -11,7 +11,7 @@ from quizzes.packs.checking import check_pack
 from quizzes.packs.rules.likeness import trigrams
 from quizzes.packs.rules.reading import lix
 from quizzes.packs.rules.scenarios import is_scenario
-from quizzes.packs.rules.truth import GUARDS, problems
+from quizzes.truth import GUARDS, problems
 from tests.quizzes.conftest import TINY
 
 HEADER = """\
@@ -129,7 +129,7 @@ def test_a_measured_question_is_about_what_the_experiment_measures(doubts, verif
 def test_a_misconception_without_a_lesson_is_doubted(doubts):
     found = doubts(header=HEADER.replace("lessons: [tp-or-pp]", "lessons: []"))
 
-    assert found == ["pack.yaml:1: warning: The misconception swapped has no lesson to read. [misconception]"]
+    assert found == ["pack.yaml:9: warning: The misconception swapped has no lesson to read. [misconception]"]
 
 
 def test_the_longest_option_being_right_more_often_than_chance_is_doubted(doubts):

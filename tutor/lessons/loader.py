@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from django.utils.safestring import SafeString
 
+from quizzes import truth
 from quizzes.expressions import ExpressionError, evaluate, names_in
-from quizzes.packs.rules import truth
 from tutor.lessons import markup
 from tutor.lessons.defects import Defect, LessonError
 from tutor.lessons.glossary import Term

@@ -1,17 +1,11 @@
 """The advisor as a second opinion: from a scenario's stated facts it must reach the key, and no other option."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from calculators.predict.advisor import FAMILIES, Advice, Facts, Remedy, Technique, advise
+from calculators.predict.advisor import FAMILIES, Advice, Remedy, Technique, advise
+from quizzes.facts import facts_of
 from quizzes.packs.checking import CheckedPack, CheckedQuestion
 from quizzes.packs.rules.doubts import Doubt, at_question
-
-_FLAGS = {"yes": True, "true": True, "no": False, "false": False}
-
-
-def facts_of(given: Mapping[str, str]) -> Facts:
-    """Facts as a pack writes them, all text. Raises ValueError, in a sentence, for one that cannot be."""
-    return Facts.of({name: _value(name, text) for name, text in given.items()})
 
 
 def findings(packs: Sequence[CheckedPack]) -> Iterator[Doubt]:
@@ -68,16 +62,3 @@ def _words(value: str) -> list[str]:
 
 
 _KNOWN = tuple(dict.fromkeys([*map(str, FAMILIES), *map(str, Technique), *map(str, Remedy)]))
-
-
-def _value(name: str, text: str) -> object:
-    if name == "overflow":
-        return tuple(word.strip() for word in text.split(","))
-    if text.lower() in _FLAGS:
-        return _FLAGS[text.lower()]
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from quizzes.packs.checking import CheckedPack
-from quizzes.packs.rules.doubts import Doubt, at_pack, at_question
+from quizzes.packs.rules.doubts import Doubt, at_belief, at_question
 
 LEAST_QUESTIONS = 2
 
@@ -22,9 +22,10 @@ def findings(packs: Sequence[CheckedPack]) -> Iterator[Doubt]:
             count = uses[pack.header.publisher, belief.id]
             if count < LEAST_QUESTIONS:
                 offered = "No question offers" if not count else "Only one question offers"
-                yield at_pack(pack, "misconception", f"{offered} {belief.id}; review needs two.")
+                yield at_belief(pack, belief.id, "misconception", f"{offered} {belief.id}; review needs two.")
             if not belief.lessons:
-                yield at_pack(pack, "misconception", f"The misconception {belief.id} has no lesson to read.")
+                message = f"The misconception {belief.id} has no lesson to read."
+                yield at_belief(pack, belief.id, "misconception", message)
         for question in pack.questions:
             for option in getattr(question.content, "choices", ()):
                 if option.credit < 1 and option.misconception is None:

@@ -21,3 +21,14 @@ def at_question(pack: CheckedPack, question: CheckedQuestion, rule: str, message
 def at_pack(pack: CheckedPack, rule: str, message: str) -> Doubt:
     """A doubt about all of a pack."""
     return pack, Finding(file="pack.yaml", line=1, rule=rule, message=message, severity="warning")
+
+
+def at_belief(pack: CheckedPack, belief: str, rule: str, message: str) -> Doubt:
+    """A doubt about one misconception."""
+    return pack, Finding(
+        file="pack.yaml",
+        line=pack.belief_lines.get(belief, 1),
+        rule=rule,
+        message=message,
+        severity="warning",
+    )
