@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from django.db import transaction
+from django.db.models import Max
 from django.utils import timezone
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -23,7 +24,7 @@ from calculators.lab.spec import experiment, experiment_names
 from calculators.lab.store import LedgerError
 from calculators.runs import ledger
 from quizzes.measured import NotMeasured, is_like, read
-from quizzes.models import Question, Verification
+from quizzes.models import Question, Revision, Verification
 from quizzes.questions import Verify
 
 LOOK_AGAIN_SECONDS = 2.0
@@ -33,15 +34,18 @@ log = logging.getLogger(__name__)
 
 
 class _Seen:
-    """When this process last looked, and what was the newest run then."""
+    """When this process last looked, and the newest run and revision that it saw then."""
 
     lock = threading.Lock()
     at = float("-inf")
-    newest: tuple[int, str] | None = None
+    newest: object = None
 
 
 def catch_up() -> None:
-    """Hold questions against runs that have ended since; cheap where none has, and silent without a ledger."""
+    """Hold questions against runs that have ended since, and changed questions against the newest run.
+
+    Cheap where nothing is new, and silent without a ledger.
+    """
     with _Seen.lock:
         if time.monotonic() - _Seen.at < LOOK_AGAIN_SECONDS:
             return
@@ -49,7 +53,8 @@ def catch_up() -> None:
         try:
             with ledger().reading() as session:
                 latest = next(iter(runs_matching(session, state=RunState.DONE, limit=1)), None)
-                newest = (latest.id, str(latest.ended_at)) if latest else None
+                revision = Revision.objects.aggregate(newest=Max("pk"))["newest"]
+                newest = (latest and (latest.id, latest.ended_at), revision)
                 if newest == _Seen.newest:
                     return
                 hold_against_runs(session)

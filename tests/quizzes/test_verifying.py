@@ -133,6 +133,23 @@ def test_a_new_revision_is_held_against_the_run_again(sessions, question, write_
     assert question().verification.difference == pytest.approx(-0.5)
 
 
+def test_a_question_that_was_changed_is_held_against_the_run_that_was_seen_already(
+    sessions, question, write_pack, monkeypatch
+):
+    run(sessions)
+    look()
+    monkeypatch.setattr(verifying, "LOOK_AGAIN_SECONDS", 0.0)
+    twice = MEASURED.replace(
+        "calc: tensor_parallel_bytes(hidden, layers, devices, batch",
+        "calc: 2 * tensor_parallel_bytes(hidden, layers, devices, batch",
+    )
+    import_pack(check_pack(write_pack(twice, header=HEADER)))
+
+    verifying.catch_up()  # the same process, and no new run
+
+    assert not question().verification.agrees
+
+
 def test_a_ledger_that_cannot_be_opened_is_logged_and_no_page_falls(settings, question, caplog, tmp_path):
     (tmp_path / "file").write_text("no folder")
     settings.LEDGER_URL = f"sqlite:///{tmp_path / 'file' / 'runs.sqlite3'}"
