@@ -71,9 +71,10 @@ def forget() -> None:
 def hold_against_runs(session: Session) -> list[Question]:
     """Store what the newest fitting run says of every measured question; the questions that changed sides."""
     bound: dict[str, list[tuple[Question, Verify]]] = {}
-    for question in Question.objects.filter(status=Question.Status.LIVE).select_related(
-        "revision__question", "verification", "pack"
-    ):
+    measured = Question.objects.filter(
+        status=Question.Status.LIVE, revision__content__verify__measure__isnull=False
+    )
+    for question in measured.select_related("revision__question", "verification", "pack"):
         verify = question.revision.parsed().verify if question.revision else None
         if verify is not None and verify.is_measured and verify.lab in experiment_names():
             bound.setdefault(verify.lab, []).append((question, verify))
