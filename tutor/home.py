@@ -44,7 +44,7 @@ class Home:
         started = next((p for p in self.packs if 0 < p.seen < p.questions), None)
         if started:
             return Step(
-                reason=f"You have met {started.seen} of {started.questions} questions of {started.pack.title}.",
+                reason=f"You have met {started.seen} of {started.questions} questions of “{started.pack.title}”.",
                 action="Go on practising",
                 address=reverse("quizzes:pack", args=[started.pack.address]),
             )
