@@ -2,6 +2,7 @@
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 from quizzes.models import Response
 
@@ -42,7 +43,7 @@ def test_a_question_is_answered_by_keyboard_alone(open_page, scripts):
 
     assert page.locator(".verdict").inner_text() in ("Right.", "Not this one.")
     assert page.locator("mark.cue").inner_text().startswith("One layer alone")
-    assert page.locator(".verdict:focus").count() == 1
+    expect(page.locator(".verdict:focus")).to_have_count(1)
     assert Response.objects.count() == 1
 
 
